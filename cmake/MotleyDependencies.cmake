@@ -1,0 +1,25 @@
+# Every library that Motley builds on, found once, here. `scripts/setup.sh` installs them.
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(OpenSSL REQUIRED)
+find_package(Protobuf REQUIRED)
+find_package(JPEG REQUIRED)
+find_package(PNG REQUIRED)
+find_package(ZLIB REQUIRED)
+find_package(LibArchive REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(OpenMP REQUIRED)
+
+# dnnl's own package file asks for OpenCL headers that the CPU build does not need.
+find_path(DNNL_INCLUDE_DIR oneapi/dnnl/dnnl.hpp REQUIRED)
+find_library(DNNL_LIBRARY dnnl REQUIRED)
+add_library(motley_dnnl INTERFACE)
+target_include_directories(motley_dnnl SYSTEM INTERFACE "${DNNL_INCLUDE_DIR}")
+target_link_libraries(motley_dnnl INTERFACE "${DNNL_LIBRARY}")
+
+find_path(CBLAS_INCLUDE_DIR openblas_config.h PATH_SUFFIXES openblas openblas-pthread REQUIRED)
+find_library(OPENBLAS_LIBRARY openblas REQUIRED)
+add_library(motley_openblas INTERFACE)
+target_include_directories(motley_openblas SYSTEM INTERFACE "${CBLAS_INCLUDE_DIR}")
+target_link_libraries(motley_openblas INTERFACE "${OPENBLAS_LIBRARY}")

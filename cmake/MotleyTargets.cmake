@@ -1,0 +1,43 @@
+# motley_library(NAME SOURCES … PUBLIC … PRIVATE …): the static library motley_NAME, alias
+# motley::NAME. The folder's sources are listed, never globbed.
+function(motley_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  add_library(motley_${name} STATIC ${ARG_SOURCES})
+  add_library(motley::${name} ALIAS motley_${name})
+  set_target_properties(motley_${name} PROPERTIES EXPORT_NAME ${name})
+  target_include_directories(motley_${name} PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:include>)
+  target_compile_features(motley_${name} PUBLIC cxx_std_20)
+  target_link_libraries(motley_${name}
+    PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE}
+           $<BUILD_INTERFACE:motley_warnings> $<BUILD_INTERFACE:motley_sanitizers>)
+endfunction()
+
+# motley_test(NAME SOURCES … DEPS … [LABELS …] [TIMEOUT seconds]): one GoogleTest program; every
+# case becomes a CTest test. Labels: root, data, torch, sanitize.
+function(motley_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE
+    ${ARG_DEPS} GTest::gtest GTest::gtest_main motley_warnings motley_sanitizers)
+  foreach(source ${ARG_SOURCES})
+    set_property(GLOBAL APPEND PROPERTY MOTLEY_TEST_SOURCES "${CMAKE_CURRENT_SOURCE_DIR}/${source}")
+  endforeach()
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
+    PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+endfunction()
+
+# Fails when a *_test.cc below `root` belongs to no motley_test: a test that does not run is worse
+# than none.
+function(motley_check_every_test_is_listed root)
+  get_property(listed GLOBAL PROPERTY MOTLEY_TEST_SOURCES)
+  file(GLOB_RECURSE present CONFIGURE_DEPENDS "${root}/*_test.cc")
+  foreach(file ${present})
+    if(NOT file IN_LIST listed)
+      message(FATAL_ERROR "${file} is listed in no motley_test(): add it to its CMakeLists.txt")
+    endif()
+  endforeach()
+endfunction()

@@ -1,0 +1,113 @@
+#include "motley/base/file.h"
+
+#include <fcntl.h>
+#include <openssl/sha.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+namespace motley::base {
+namespace {
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+Status SystemError(const std::filesystem::path& path, const char* what) {
+  const int error = errno;
+  const Code code = error == ENOENT ? Code::kNotFound : Code::kInternal;
+  return Status(code, fmt::format("{}: cannot {}: {}", path.string(), what, std::strerror(error)));
+}
+
+Status WriteAll(int fd, std::string_view bytes, const std::filesystem::path& path) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(fd, bytes.data(), std::min<std::size_t>(bytes.size(), 1 << 30));
+    if (written < 0) {
+      if (errno == EINTR) continue;
+      return SystemError(path, "write");
+    }
+    bytes.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return {};
+}
+
+Status SyncFolder(const std::filesystem::path& folder) {
+  const Descriptor fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (fd.get() < 0) return SystemError(folder, "open");
+  if (::fsync(fd.get()) != 0) return SystemError(folder, "sync");
+  return {};
+}
+
+std::filesystem::path ParentOf(const std::filesystem::path& path) {
+  return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
+}
+
+}  // namespace
+
+Result<std::string> ReadFile(const std::filesystem::path& path, std::uint64_t max_bytes) {
+  const Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (fd.get() < 0) return SystemError(path, "open");
+  struct stat info {};
+  if (::fstat(fd.get(), &info) != 0) return SystemError(path, "read");
+  if (S_ISDIR(info.st_mode)) return InvalidInput("{}: is a folder, not a file", path.string());
+  std::string content;
+  std::array<char, 1 << 16> chunk;
+  while (true) {
+    const ssize_t count = ::read(fd.get(), chunk.data(), chunk.size());
+    if (count < 0) {
+      if (errno == EINTR) continue;
+      return SystemError(path, "read");
+    }
+    if (count == 0) return content;
+    content.append(chunk.data(), static_cast<std::size_t>(count));
+    if (content.size() > max_bytes) {
+      return InvalidInput("{}: is larger than the {} bytes allowed here", path.string(), max_bytes);
+    }
+  }
+}
+
+Status WriteFileSynced(const std::filesystem::path& path, std::span<const std::string_view> parts) {
+  const Descriptor fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (fd.get() < 0) return SystemError(path, "create");
+  for (const std::string_view part : parts) {
+    MOTLEY_RETURN_IF_ERROR(WriteAll(fd.get(), part, path));
+  }
+  if (::fsync(fd.get()) != 0) return SystemError(path, "sync");
+  return {};
+}
+
+Status ReplaceFile(const std::filesystem::path& path, std::string_view content) {
+  std::filesystem::path beside = path;
+  beside += ".tmp";
+  MOTLEY_RETURN_IF_ERROR(WriteFileSynced(beside, {&content, 1}));
+  return RenameSynced(beside, path);
+}
+
+Status RenameSynced(const std::filesystem::path& from, const std::filesystem::path& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) return SystemError(to, "rename to it");
+  return SyncFolder(ParentOf(to));
+}
+
+std::string Sha256(std::string_view bytes) {
+  std::array<unsigned char, SHA256_DIGEST_LENGTH> digest;
+  SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), digest.data());
+  std::string hex;
+  for (const unsigned char byte : digest) hex += fmt::format("{:02x}", byte);
+  return hex;
+}
+
+}  // namespace motley::base

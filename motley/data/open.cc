@@ -1,0 +1,1 @@
+#include "motley/data/open.h"

@@ -1,0 +1,38 @@
+#ifndef MOTLEY_DATA_OPEN_H_
+#define MOTLEY_DATA_OPEN_H_
+
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include "motley/base/status.h"
+#include "motley/data/dataset.h"
+
+namespace motley::data {
+
+struct OpenOptions {
+  // Where named sets are kept: DIR/mnist holds the IDX files.
+  std::filesystem::path cache;
+  // Image folders and tar files: every image is resized to this; 0 takes the size of the first
+  // image and refuses others.
+  int resize_height = 0, resize_width = 0;
+  // Whether a missing named set may be fetched.
+  bool fetch = true;
+  // Told in one line what takes time ("fetching mnist …").
+  std::function<void(const std::string&)> on_progress;
+};
+
+// Opens what a job file names:
+//   mnist | idx:DIR | cifar:DIR | images:DIR|FILE.tar[.gz] | glyphs
+// `test` left empty means the set's own test part: t10k files, test_batch.bin / test.bin, the
+// folder `test` beside `train`. Train and test must agree in shape and class list.
+base::Result<DataPair> Open(const std::string& train, const std::string& test,
+                            const OpenOptions& options);
+
+// Makes sure that the named set is in the cache, fetching it if it is not, and checks its SHA-256.
+// Returns its folder. Only "mnist" can be fetched.
+base::Result<std::filesystem::path> Fetch(const std::string& name, const OpenOptions& options);
+
+}  // namespace motley::data
+
+#endif  // MOTLEY_DATA_OPEN_H_

@@ -1,0 +1,1 @@
+#include "motley/data/transform.h"

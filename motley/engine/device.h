@@ -1,0 +1,83 @@
+#ifndef MOTLEY_ENGINE_DEVICE_H_
+#define MOTLEY_ENGINE_DEVICE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <map>
+#include <span>
+#include <string>
+
+#include "motley/base/status.h"
+#include "motley/data/batch.h"
+#include "motley/graph/graph.h"
+
+namespace motley::engine {
+
+// What a device is asked to do in one step. All spans are borrowed for the duration of the call.
+struct StepRequest {
+  std::span<const float> weights;  // canonical order and layout (graph::Graph)
+  const data::Batch* batch = nullptr;
+  std::uint64_t seed = 0;
+  // In seconds of the device's clock; at the deadline the device returns what it has finished.
+  double deadline = std::numeric_limits<double>::infinity();
+  // Becomes true when nobody wants the result any more.
+  const std::atomic<bool>* cancel = nullptr;
+  // Announces that gradient[offset, offset + count) is final while the rest is still being
+  // computed. Called from any of the device's threads, at most once per element, not concurrently.
+  std::function<void(std::int64_t offset, std::int64_t count)> on_bucket;
+
+  // Results, overwritten. Sums over samples, never means.
+  std::span<float> gradient;     // parameter_count
+  std::span<float> buffer_sums;  // buffer_count; sum over samples of the statistics of their batch
+};
+
+struct StepResult {
+  double loss_sum = 0.0;
+  std::int64_t correct = 0;       // samples whose largest logit is their label's
+  std::int64_t samples_done = 0;  // the first so many samples of the batch are in the sums
+  double seconds = 0.0;           // compute time
+};
+
+// Forward only, as a trained net is used: running statistics, no dropout.
+struct ForwardRequest {
+  std::span<const float> weights;
+  std::span<const float> buffers;
+  const data::Batch* batch = nullptr;
+  std::span<float> logits;  // [n][classes]; may be empty
+};
+
+// A black box that turns (weights, samples) into a gradient. Everything above this seam treats it
+// so; an engine may keep whatever layouts it likes inside.
+//
+// Gradients are sums over samples. Batch norm uses the statistics of the whole batch it is given,
+// or of `bn_batch` consecutive samples (DeviceOptions). Dropout is keyed by (seed, epoch, sample,
+// node), so that it does not depend on who computes a sample.
+//
+// Thread safety: one call at a time.
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  virtual const graph::Graph& graph() const = 0;
+  // "native", "reference", "torch:cpu", …
+  virtual std::string kind() const = 0;
+
+  virtual base::Result<StepResult> Step(const StepRequest& request) = 0;
+  virtual base::Result<StepResult> Forward(const ForwardRequest& request) = 0;
+
+  // Choices that change rounding (which kernel computes a layer), as readable strings. A device
+  // that is given the choices of another on the same machine computes bit for bit the same.
+  virtual std::map<std::string, std::string> kernel_choices() const { return {}; }
+};
+
+struct DeviceOptions {
+  int threads = 0;            // lanes; 0: one for every core that this process may use
+  std::int64_t bn_batch = 0;  // 0: statistics over the whole batch of a step
+  std::map<std::string, std::string> kernel_choices;  // used instead of measuring
+};
+
+}  // namespace motley::engine
+
+#endif  // MOTLEY_ENGINE_DEVICE_H_

@@ -1,0 +1,1 @@
+#include "motley/engine/native/native_device.h"

@@ -1,0 +1,1 @@
+#include "motley/engine/reference/reference_device.h"

@@ -1,0 +1,1 @@
+#include "motley/graph/safetensors.h"

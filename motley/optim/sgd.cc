@@ -1,0 +1,1 @@
+#include "motley/optim/sgd.h"

@@ -1,0 +1,26 @@
+#ifndef MOTLEY_OPTIM_SGD_H_
+#define MOTLEY_OPTIM_SGD_H_
+
+#include <cstdint>
+#include <span>
+
+namespace motley::optim {
+
+struct SgdOptions {
+  float learning_rate = 0.05F;
+  float momentum = 0.9F;  // may be negative
+  float weight_decay = 0.0F;
+  bool nesterov = false;
+};
+
+// One update of flat weights, PyTorch's convention, in one pass:
+//   g = gradient_sum / samples + lambda * w;  v <- mu * v + g
+//   w <- w - eta * v            (plain)
+//   w <- w - eta * (g + mu * v) (Nesterov)
+// Requires samples > 0 and spans of one length.
+void SgdUpdate(const SgdOptions& options, std::span<const float> gradient_sum, std::int64_t samples,
+               std::span<float> weights, std::span<float> velocity);
+
+}  // namespace motley::optim
+
+#endif  // MOTLEY_OPTIM_SGD_H_

@@ -1,0 +1,1 @@
+#include "motley/run/checkpoint.h"

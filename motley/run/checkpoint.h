@@ -1,0 +1,56 @@
+#ifndef MOTLEY_RUN_CHECKPOINT_H_
+#define MOTLEY_RUN_CHECKPOINT_H_
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "motley/base/status.h"
+#include "motley/data/ledger.h"
+#include "motley/graph/graph.h"
+
+namespace motley::run {
+
+// Everything that a job needs to go on as if it had never stopped.
+struct TrainState {
+  std::int64_t step = 0;     // steps committed
+  std::int64_t samples = 0;  // samples committed, all epochs
+  double seconds = 0.0;      // training time so far
+  std::uint64_t epoch = 0;
+  std::int64_t epoch_size = 0;
+  std::vector<data::Ledger::Range> committed;  // of this epoch
+  double epoch_loss_sum = 0.0;                 // of the committed samples of this epoch
+  std::int64_t epoch_correct = 0;
+  std::vector<float> weights, velocity, buffers;
+  std::map<std::string, std::string> kernel_choices;
+  // What the job was: checked against the job that resumes (model, data, seed, …), and enough to
+  // export the net. Key -> value, readable.
+  std::map<std::string, std::string> job;
+};
+
+// A checkpoint is a folder ckpt-<step>/ with manifest.json (readable) and state.safetensors (the
+// parameters and buffers under their names, velocities under "velocity.<name>"), written under a
+// temporary name, synced and renamed; `latest` is a symbolic link, replaced by rename. A kill at
+// any instant leaves the previous one usable.
+//
+// Saves, then removes all but the newest `keep` and leftovers of interrupted saves.
+base::Status SaveCheckpoint(const std::filesystem::path& folder, const graph::Graph& graph,
+                            const TrainState& state, int keep);
+
+// The newest usable checkpoint folder below `folder`: `latest`, or by number if the link is missing
+// or broken. kNotFound when there is none.
+base::Result<std::filesystem::path> FindCheckpoint(const std::filesystem::path& folder);
+
+// The manifest alone: everything of TrainState but weights, velocity and buffers.
+base::Result<TrainState> LoadManifest(const std::filesystem::path& checkpoint);
+
+// The whole state. Refuses, with the file and the place, what does not fit the graph.
+base::Result<TrainState> LoadCheckpoint(const std::filesystem::path& checkpoint,
+                                        const graph::Graph& graph);
+
+}  // namespace motley::run
+
+#endif  // MOTLEY_RUN_CHECKPOINT_H_

@@ -1,0 +1,1 @@
+#include "motley/telemetry/events.h"
