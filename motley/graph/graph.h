@@ -105,9 +105,9 @@ struct LrnAttrs {
   float alpha = 1e-4F, beta = 0.75F, k = 1.0F;
 };
 
-using Attrs = std::variant<std::monostate, ConvAttrs, BatchNormAttrs, PoolAttrs,
-                           FullyConnectedAttrs, SliceAttrs, ShuffleAttrs, PadAttrs, DropoutAttrs,
-                           LrnAttrs>;
+using Attrs =
+    std::variant<std::monostate, ConvAttrs, BatchNormAttrs, PoolAttrs, FullyConnectedAttrs,
+                 SliceAttrs, ShuffleAttrs, PadAttrs, DropoutAttrs, LrnAttrs>;
 
 struct Node {
   std::string name;

@@ -29,8 +29,7 @@ struct StoredArray {
 
 // Writes F32 arrays in the safetensors format (8-byte header length, JSON header, data), synced to
 // the disk. `metadata` goes under "__metadata__".
-base::Status WriteSafetensors(const std::filesystem::path& file,
-                              std::span<const NamedArray> arrays,
+base::Status WriteSafetensors(const std::filesystem::path& file, std::span<const NamedArray> arrays,
                               const std::map<std::string, std::string>& metadata = {});
 
 // Parses F32 arrays. Refuses, with the place, anything that the bytes do not back: header lengths,

@@ -12,9 +12,9 @@ namespace motley::graph {
 
 struct ZooEntry {
   std::string_view name;
-  std::string_view about;   // one line: what it is and whose definition it follows
-  Shape input;              // the shape the authors used
-  std::int64_t classes = 0; // the class count the authors used
+  std::string_view about;    // one line: what it is and whose definition it follows
+  Shape input;               // the shape the authors used
+  std::int64_t classes = 0;  // the class count the authors used
 };
 
 // Every network that can be named, in a fixed order.
