@@ -56,7 +56,7 @@ struct ConvAttrs {
   int out_channels = 0;
   int kernel_h = 1, kernel_w = 1;
   int stride_h = 1, stride_w = 1;
-  Padding pad;
+  Padding pad = {};
   int dilation_h = 1, dilation_w = 1;
   int groups = 1;
   bool bias = true;
@@ -71,7 +71,7 @@ struct BatchNormAttrs {
 struct PoolAttrs {
   int kernel_h = 2, kernel_w = 2;
   int stride_h = 2, stride_w = 2;
-  Padding pad;
+  Padding pad = {};
   // Round the output size up, but no window may start in the padding after the image.
   bool ceil_mode = false;
   // Average pooling: whether zeros of the padding count in the divisor.
@@ -92,7 +92,7 @@ struct ShuffleAttrs {
 };
 
 struct PadAttrs {
-  Padding pad;
+  Padding pad = {};
 };
 
 struct DropoutAttrs {
