@@ -17,7 +17,10 @@ struct SgdOptions {
 //   g = gradient_sum / samples + lambda * w;  v <- mu * v + g
 //   w <- w - eta * v            (plain)
 //   w <- w - eta * (g + mu * v) (Nesterov)
-// Requires samples > 0 and spans of one length.
+// Requires samples > 0 and spans of one length that do not overlap.
+//
+// Every element depends on its own index only, so a caller may cut the arrays anywhere and update
+// the pieces from several threads: the result is the same bit for bit.
 void SgdUpdate(const SgdOptions& options, std::span<const float> gradient_sum, std::int64_t samples,
                std::span<float> weights, std::span<float> velocity);
 
