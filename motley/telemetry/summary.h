@@ -1,0 +1,45 @@
+#ifndef MOTLEY_TELEMETRY_SUMMARY_H_
+#define MOTLEY_TELEMETRY_SUMMARY_H_
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "motley/base/status.h"
+
+namespace motley::telemetry {
+
+struct DeviceSummary {
+  std::string name;
+  std::string kind;
+  std::int64_t samples = 0;
+  double share = 0.0;  // of all samples, in [0, 1]
+  double compute_seconds = 0.0;
+  double wait_seconds = 0.0;
+};
+
+// What a run came to: summary.json.
+struct Summary {
+  std::string version;                   // of the program
+  std::string stop;                      // why it ended: epochs, target, time, interrupted
+  std::optional<double> accuracy, loss;  // on the test set; null before the first evaluation
+  std::int64_t epochs = 0;               // completed
+  std::int64_t steps = 0;
+  std::int64_t samples = 0;
+  double seconds = 0.0;  // of the job, resumes included
+  double samples_per_second = 0.0;
+  std::vector<DeviceSummary> devices;
+};
+
+// {"v":1,"version":…,"stop":…,"accuracy":…,…,"devices":[…]}, in the order of the fields above.
+nlohmann::ordered_json ToJson(const Summary& summary);
+
+// Writes summary.json so that a reader, and a kill at any instant, sees the old one or the new.
+base::Status WriteSummary(const std::filesystem::path& file, const Summary& summary);
+
+}  // namespace motley::telemetry
+
+#endif  // MOTLEY_TELEMETRY_SUMMARY_H_
