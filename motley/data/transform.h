@@ -17,7 +17,7 @@ struct Transform {
   int pad = 0;
   int crop_height = 0, crop_width = 0;  // 0: the whole image
   bool flip = false;
-  std::vector<float> mean, stddev;  // per channel, of pixel / 255
+  std::vector<float> mean, stddev;  // per channel, of pixel / 255; both empty: 0 and 1
   bool training = false;
 
   // [channels, height, width] of what comes out.
@@ -29,7 +29,8 @@ struct Transform {
              std::uint64_t epoch, SampleId id, std::span<float> out) const;
 };
 
-// Mean and standard deviation of each channel over (at most `limit`) evenly spaced samples.
+// Mean and standard deviation of each channel over (at most `limit`) evenly spaced samples, as
+// Transform wants them: the deviation of a constant channel is given as 1.
 struct ChannelStatistics {
   std::vector<float> mean, stddev;
 };
