@@ -1,0 +1,159 @@
+#include "apps/motley/job_keys.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "apps/motley/suggest.h"
+#include "motley/optim/schedule.h"
+
+namespace motley::app {
+namespace {
+
+using base::InvalidInput;
+using base::Status;
+
+// Far beyond any machine, and small enough that products of two stay exact in a double.
+constexpr double kMany = 1 << 20;
+constexpr double kLongTime = 1e9;
+constexpr double kLargestSeed = 9007199254740992.0;  // 2^53
+
+Status CheckSchedule(const std::string& text) { return optim::Schedule::Parse(text).status(); }
+
+Status CheckKind(const std::string& text) {
+  if (text == "native") return {};
+  return InvalidInput("'{}' is not a kind of device that this version has", text)
+      .WithFix("use kind = \"native\", this machine's CPU");
+}
+
+Status CheckNotEmpty(const std::string& text) {
+  return text.empty() ? InvalidInput("may not be empty") : Status();
+}
+
+// clang-format off
+const std::vector<Key> kKeys = {
+    {"model", "zoo", [](Job& j) -> Field { return &j.model.zoo; },
+     "a network by name; `motley models` lists them"},
+    {"model", "onnx", [](Job& j) -> Field { return &j.model.onnx; },
+     "an ONNX file, instead of zoo; its weights are where training starts"},
+    {"model", "weights", [](Job& j) -> Field { return &j.model.weights; },
+     "a safetensors file with the weights to start from"},
+
+    {"data", "train", [](Job& j) -> Field { return &j.data.train; },
+     "mnist | idx:DIR | cifar:DIR | images:DIR|FILE.tar[.gz] | glyphs", {}, CheckNotEmpty},
+    {"data", "test", [](Job& j) -> Field { return &j.data.test; },
+     "the same forms; left out: the set's own test part"},
+    {"data", "resize", [](Job& j) -> Field { return &j.data.resize; },
+     "size that every image of images: gets first", {1, 4096}},
+    {"data", "pad", [](Job& j) -> Field { return &j.data.pad; },
+     "pixels of zeros around each image, before the crop", {0, 1024}},
+    {"data", "crop", [](Job& j) -> Field { return &j.data.crop; },
+     "random crop in training, centred in the test; left out: the whole image", {1, 4096}},
+    {"data", "flip", [](Job& j) -> Field { return &j.data.flip; },
+     "mirror half of the training images"},
+    {"data", "mean", [](Job& j) -> Field { return &j.data.mean; },
+     "per channel, of pixel / 255; left out: measured on the training set", {-100, 100}},
+    {"data", "std", [](Job& j) -> Field { return &j.data.std; },
+     "per channel, of pixel / 255; left out: measured on the training set", {0, 100, true}},
+    {"data", "threads", [](Job& j) -> Field { return &j.data.threads; },
+     "threads that decode and augment ahead of the device", {1, 256}},
+
+    {"train", "batch", [](Job& j) -> Field { return &j.train.batch; },
+     "samples per step", {1, kMany}},
+    {"train", "learning_rate", [](Job& j) -> Field { return &j.train.learning_rate; },
+     "step size of an update, before the schedule", {0, 1e6, true}},
+    {"train", "momentum", [](Job& j) -> Field { return &j.train.momentum; },
+     "how much of the last update is kept; may be negative", {-1, 1, true}},
+    {"train", "nesterov", [](Job& j) -> Field { return &j.train.nesterov; },
+     "Nesterov's form of momentum"},
+    {"train", "weight_decay", [](Job& j) -> Field { return &j.train.weight_decay; },
+     "added to the gradient, times the weights", {0, 1}},
+    {"train", "schedule", [](Job& j) -> Field { return &j.train.schedule; },
+     "constant | step:E1,E2,…[:FACTOR] | cosine:E, in epochs", {}, CheckSchedule},
+    {"train", "warmup_steps", [](Job& j) -> Field { return &j.train.warmup_steps; },
+     "steps over which the learning rate rises from 0", {0, kLongTime}},
+    {"train", "epochs", [](Job& j) -> Field { return &j.train.epochs; },
+     "stop after so many passes; 5 when no goal is given", {1, kLongTime}},
+    {"train", "target_accuracy", [](Job& j) -> Field { return &j.train.target_accuracy; },
+     "stop when the test accuracy reaches it (0.99 is 99 %)", {0, 1}},
+    {"train", "max_seconds", [](Job& j) -> Field { return &j.train.max_seconds; },
+     "stop after so much training time", {0, kLongTime, true}},
+    {"train", "bn_batch", [](Job& j) -> Field { return &j.train.bn_batch; },
+     "batch norm over so many samples; 0: over the whole batch", {0, kMany}},
+    {"train", "seed", [](Job& j) -> Field { return &j.train.seed; },
+     "of every random choice", {0, kLargestSeed}},
+
+    {"device", "name", [](Job& j) -> Field { return &j.device.name; },
+     "its name in reports", {}, CheckNotEmpty},
+    {"device", "kind", [](Job& j) -> Field { return &j.device.kind; },
+     "native: this machine's CPU", {}, CheckKind},
+    {"device", "threads", [](Job& j) -> Field { return &j.device.threads; },
+     "cores to compute with; 0: all that this process may use", {0, 1024}},
+
+    {"checkpoint", "every_seconds", [](Job& j) -> Field { return &j.checkpoint.every_seconds; },
+     "at most so much work is lost by a kill", {0, kLongTime, true}},
+    {"checkpoint", "keep", [](Job& j) -> Field { return &j.checkpoint.keep; },
+     "how many of the newest checkpoints stay", {1, 10000}},
+};
+// clang-format on
+
+}  // namespace
+
+std::string Key::variable() const {
+  std::string variable = "MOTLEY_" + std::string(section) + "_" + std::string(name);
+  std::transform(variable.begin(), variable.end(), variable.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  return variable;
+}
+
+const std::vector<Key>& Keys() { return kKeys; }
+
+const std::vector<std::string_view>& Sections() {
+  static const std::vector<std::string_view> sections = [] {
+    std::vector<std::string_view> names;
+    for (const Key& key : kKeys) {
+      if (names.empty() || names.back() != key.section) names.push_back(key.section);
+    }
+    return names;
+  }();
+  return sections;
+}
+
+const Key* FindKey(std::string_view section, std::string_view name) {
+  std::string snake(name);
+  std::replace(snake.begin(), snake.end(), '-', '_');
+  const auto found = std::find_if(kKeys.begin(), kKeys.end(), [&](const Key& key) {
+    return key.section == section && key.name == snake;
+  });
+  return found == kKeys.end() ? nullptr : &*found;
+}
+
+Status UnknownKey(std::string_view section, std::string_view name) {
+  const std::string full =
+      section.empty() ? std::string(name) : fmt::format("{}.{}", section, name);
+  const Status unknown = InvalidInput("unknown key {}", full.substr(0, 200));
+  std::vector<std::string> all, siblings;
+  for (const Key& key : kKeys) {
+    if (key.name == name) {
+      return Status(unknown).WithFix(
+          fmt::format("did you mean {}? ({} belongs to {})", key.full(), key.name, key.section));
+    }
+    all.push_back(key.full());
+    if (key.section == section) siblings.emplace_back(key.name);
+  }
+  if (const auto near = Nearest(name, siblings)) {
+    return Status(unknown).WithFix(fmt::format("did you mean {}.{}?", section, *near));
+  }
+  if (siblings.empty()) {
+    if (const auto near = Nearest(full, all)) {
+      return Status(unknown).WithFix(fmt::format("did you mean {}?", *near));
+    }
+  } else {
+    return Status(unknown).WithFix(
+        fmt::format("{} has these keys: {}", section, fmt::join(siblings, ", ")));
+  }
+  return Status(unknown).WithFix(
+      fmt::format("the sections are {}; `motley train --help-keys` lists every key",
+                  fmt::join(Sections(), ", ")));
+}
+
+}  // namespace motley::app

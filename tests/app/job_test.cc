@@ -1,0 +1,250 @@
+#include "apps/motley/job.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "apps/motley/job_keys.h"
+#include "apps/motley/suggest.h"
+
+namespace motley::app {
+namespace {
+
+Job Parsed(const std::string& toml) {
+  auto resolved = ParseJob(toml, "job.toml");
+  EXPECT_TRUE(resolved.ok()) << resolved.status().ToString();
+  return resolved.ok() ? resolved->job : Job{};
+}
+
+std::string Refusal(const std::string& toml) {
+  const auto resolved = ParseJob(toml, "job.toml");
+  EXPECT_FALSE(resolved.ok()) << "accepted: " << toml;
+  return resolved.status().ToString();
+}
+
+TEST(JobTest, AnEmptyFileIsTheDefaultJob) {
+  EXPECT_EQ(Parsed(""), Job{});
+  EXPECT_EQ(Parsed("").model.zoo, "lenet");
+  EXPECT_EQ(Parsed("").data.train, "mnist");
+}
+
+TEST(JobTest, ReadsEveryKey) {
+  const Job job = Parsed(R"(
+[model]
+zoo = "resnet18"
+weights = "start.safetensors"
+[data]
+train = "images:cifar.tar.gz"
+test = "images:test"
+resize = "40x48"
+pad = 4
+crop = "32x30"
+flip = true
+mean = [0.5, 0.4, 0]
+std = [0.25, 0.25, 1]
+threads = 2
+[train]
+batch = 128
+learning_rate = 0.1
+momentum = -0.5
+weight_decay = 5e-4
+schedule = "step:3,5:0.2"
+warmup_steps = 100
+epochs = 7
+target_accuracy = 0.75
+max_seconds = 600
+bn_batch = 32
+seed = 42
+[[device]]
+name = "cpu"
+kind = "native"
+threads = 2
+[checkpoint]
+every_seconds = 0.5
+keep = 9
+)");
+  EXPECT_EQ(job.model.zoo, "resnet18");
+  EXPECT_EQ(job.data.resize, (ImageSize{40, 48}));
+  EXPECT_EQ(job.data.crop, (ImageSize{32, 30}));
+  EXPECT_EQ(job.data.mean, (std::vector<double>{0.5, 0.4, 0.0}));
+  EXPECT_TRUE(job.data.flip);
+  EXPECT_EQ(job.train.momentum, -0.5);
+  EXPECT_EQ(job.train.epochs, 7);
+  EXPECT_EQ(job.train.max_seconds, 600.0);
+  EXPECT_EQ(job.device.name, "cpu");
+  EXPECT_EQ(job.checkpoint.every_seconds, 0.5);
+  EXPECT_EQ(job.checkpoint.keep, 9);
+}
+
+TEST(JobTest, WritesAJobThatReadsBackTheSame) {
+  Job job = Parsed("[data]\nresize = \"8x9\"\nmean = [0.1, 0.25]\nstd = [1, 2]\n");
+  job.data.train = "images:a \"quoted\"\\path\n\x7f";
+  job.train.learning_rate = 1.0 / 3.0;
+  job.train.target_accuracy = 0.991;
+  EXPECT_EQ(Parsed(ToToml(job)), job);
+  EXPECT_EQ(Parsed(ToToml(Job{})), Job{});
+}
+
+TEST(JobTest, AJobWithoutAGoalStopsAfterFiveEpochs) {
+  EXPECT_EQ(EpochLimit(Parsed("")), 5);
+  EXPECT_EQ(EpochLimit(Parsed("[train]\nepochs = 2")), 2);
+  EXPECT_EQ(EpochLimit(Parsed("[train]\ntarget_accuracy = 0.9")), std::nullopt);
+  EXPECT_EQ(EpochLimit(Parsed("[train]\nmax_seconds = 9")), std::nullopt);
+}
+
+struct RefusalCase {
+  std::string toml;
+  std::vector<std::string> says;
+};
+
+void PrintTo(const RefusalCase& refusal, std::ostream* out) { *out << refusal.toml; }
+
+class JobRefusalTest : public testing::TestWithParam<RefusalCase> {};
+
+TEST_P(JobRefusalTest, NamesThePlaceAndTheFix) {
+  const std::string message = Refusal(GetParam().toml);
+  for (const std::string& words : GetParam().says) {
+    EXPECT_NE(message.find(words), std::string::npos) << "'" << words << "' in: " << message;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, JobRefusalTest,
+    testing::Values(
+        RefusalCase{"[train]\nbacth = 3",
+                    {"job.toml:2:1", "train.bacth", "did you mean train.batch?"}},
+        RefusalCase{"[train]\n\n  lerning_rate = 3",
+                    {"job.toml:3:3", "did you mean train.learning_rate?"}},
+        RefusalCase{"batch = 3", {"job.toml:1:1", "unknown key batch", "train.batch"}},
+        RefusalCase{"[model]\nseed = 3", {"job.toml:2:1", "train.seed", "belongs to train"}},
+        RefusalCase{"[trian]\nbatch = 3", {"job.toml:1:", "[trian]", "did you mean [train]?"}},
+        RefusalCase{"[cluster]\ngroups = 1", {"job.toml:1:", "unknown section [cluster]"}},
+        RefusalCase{"[train]\ntune = \"auto\"", {"job.toml:2:1", "unknown key train.tune"}},
+        RefusalCase{"[train]\nobjective = \"time\"", {"unknown key train.objective"}},
+        RefusalCase{"[[device]]\nspeed = 0.1", {"unknown key device.speed", "name, kind, threads"}},
+        RefusalCase{"[[interruption]]\nat_seconds = 1", {"unknown section [interruption]"}},
+        RefusalCase{"[train]\nbatch = \"many\"",
+                    {"job.toml:2:1", "train.batch is 'many'", "whole number from 1"}},
+        RefusalCase{"[train]\nbatch = 2.5", {"train.batch is 2.5", "whole number"}},
+        RefusalCase{"[train]\nbatch = 0", {"train.batch is 0", "from 1 to"}},
+        RefusalCase{"[train]\nmomentum = 1", {"train.momentum is 1", "above -1 and below 1"}},
+        RefusalCase{"[train]\nlearning_rate = nan", {"train.learning_rate is nan"}},
+        RefusalCase{"[train]\nmax_seconds = inf", {"train.max_seconds is inf"}},
+        RefusalCase{"[train]\nseed = -1", {"train.seed is -1"}},
+        RefusalCase{"[train]\nseed = 2020-01-01", {"train.seed is a date"}},
+        RefusalCase{"[train]\nschedule = \"linear\"", {"job.toml:2:1", "train.schedule"}},
+        RefusalCase{"[train]\nbatch = 100\nbn_batch = 32",
+                    {"job.toml:3:1", "32 does not divide train.batch = 100"}},
+        RefusalCase{"[train]\nnesterov = true\nmomentum = 0.0", {"job.toml:2:1", "Nesterov"}},
+        RefusalCase{"[data]\nresize = \"32\"", {"data.resize is '32'", "HEIGHTxWIDTH"}},
+        RefusalCase{"[data]\ncrop = \"0x9\"", {"data.crop is '0x9'"}},
+        RefusalCase{"[data]\nmean = [0.5, \"x\"]", {"data.mean is a list of something else"}},
+        RefusalCase{"[data]\nmean = [0.5]\nstd = [0.5, 0.5]", {"job.toml:3:1", "data.std"}},
+        RefusalCase{"[data]\nstd = [0]", {"data.std holds 0"}},
+        RefusalCase{"[data]\ntrain = \"\"", {"data.train: may not be empty"}},
+        RefusalCase{"[model]\nzoo = \"lenet\"\nonnx = \"a.onnx\"",
+                    {"job.toml:3:1", "keep one of model.zoo and model.onnx"}},
+        RefusalCase{"[model]\nzoo = \"\"", {"job.toml:2:1", "no network is named"}},
+        RefusalCase{"[[device]]\nname = \"a\"\n[[device]]\nname = \"b\"",
+                    {"job.toml:3:1", "a job on this machine has one device"}},
+        RefusalCase{"[device]\nthreads = 1", {"job.toml:1:", "[[device]]"}},
+        RefusalCase{"[[train]]\nbatch = 1", {"[train]"}},
+        RefusalCase{"train = 3", {"job.toml:1:", "[train]"}},
+        RefusalCase{"[[device]]\nkind = \"torch:cpu\"", {"device.kind", "native"}},
+        RefusalCase{"[train]\nbatch = 1\nbatch = 2", {"job.toml:3:", "batch"}},
+        RefusalCase{"[train\nbatch = 1", {"job.toml:1:"}},
+        RefusalCase{"[train]\nbatch == 1", {"job.toml:2:"}}));
+
+class JobSourcesTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    file_ = std::filesystem::path(testing::TempDir()) / "job_sources_test.toml";
+    std::ofstream(file_) << "[train]\nbatch = 10\nseed = 10\nepochs = 10\n";
+  }
+  void TearDown() override { std::filesystem::remove(file_); }
+
+  std::filesystem::path file_;
+};
+
+TEST_F(JobSourcesTest, AFlagBeatsTheEnvironmentAndThatBeatsTheFile) {
+  const auto resolved = LoadJob({.file = file_,
+                                 .sets = {"train.batch=12", "train.batch=13"},
+                                 .environment = {{"MOTLEY_TRAIN_BATCH", "11"},
+                                                 {"MOTLEY_TRAIN_SEED", "11"},
+                                                 {"MOTLEY_TRAIN_EPOCHS", ""},
+                                                 {"HOME", "/"}}});
+  ASSERT_TRUE(resolved.ok()) << resolved.status().ToString();
+  EXPECT_EQ(resolved->job.train.batch, 13);
+  EXPECT_EQ(resolved->job.train.seed, 11);
+  EXPECT_EQ(resolved->job.train.epochs, 10);
+  EXPECT_EQ(resolved->origin("train.batch").source, Source::kFlag);
+  EXPECT_EQ(resolved->origin("train.seed").source, Source::kEnvironment);
+  EXPECT_EQ(resolved->origin("train.epochs").source, Source::kFile);
+  EXPECT_EQ(resolved->origin("train.epochs").place, file_.string() + ":4:1");
+  EXPECT_EQ(resolved->origin("train.momentum").source, Source::kDefault);
+  EXPECT_EQ(resolved->Place("train.momentum"), "train.momentum (default)");
+}
+
+TEST_F(JobSourcesTest, AnOnnxFileOfAFlagReplacesTheZooNameOfAFile) {
+  std::ofstream(file_) << "[model]\nzoo = \"lenet\"\n";
+  const auto resolved =
+      LoadJob({.file = file_, .sets = {"model.onnx=net.onnx"}, .environment = {}});
+  ASSERT_TRUE(resolved.ok()) << resolved.status().ToString();
+  EXPECT_EQ(resolved->job.model.onnx, "net.onnx");
+  EXPECT_EQ(resolved->job.model.zoo, "");
+}
+
+TEST_F(JobSourcesTest, KebabCaseNamesFindTheirKeys) {
+  const auto resolved = LoadJob(
+      {.file = "", .sets = {"train.learning-rate=0.25", "data.mean=[0.5, 1]"}, .environment = {}});
+  ASSERT_TRUE(resolved.ok()) << resolved.status().ToString();
+  EXPECT_EQ(resolved->job.train.learning_rate, 0.25);
+  EXPECT_EQ(resolved->job.data.mean, (std::vector<double>{0.5, 1.0}));
+}
+
+TEST_F(JobSourcesTest, RefusalsNameTheFlagOrTheVariable) {
+  const auto message = [](JobSources sources) { return LoadJob(sources).status().ToString(); };
+  EXPECT_NE(message({.file = "", .sets = {"train.batch=x"}, .environment = {}})
+                .find("--set train.batch: train.batch is 'x'"),
+            std::string::npos);
+  EXPECT_NE(message({.file = "", .sets = {"train.bach=1"}, .environment = {}})
+                .find("did you mean train.batch?"),
+            std::string::npos);
+  EXPECT_NE(message({.file = "", .sets = {"batch"}, .environment = {}}).find("section.key=value"),
+            std::string::npos);
+  EXPECT_NE(message({.file = "", .sets = {}, .environment = {{"MOTLEY_TRAIN_SEED", "a"}}})
+                .find("environment MOTLEY_TRAIN_SEED: train.seed is 'a'"),
+            std::string::npos);
+  EXPECT_NE(message({.file = "", .sets = {}, .environment = {{"MOTLEY_TRAIN_BACTH", "1"}}})
+                .find("did you mean MOTLEY_TRAIN_BATCH?"),
+            std::string::npos);
+  EXPECT_NE(message({.file = "no/such.toml", .sets = {}, .environment = {}}).find("no/such.toml"),
+            std::string::npos);
+}
+
+TEST(JobKeysTest, EveryKeyAcceptsItsOwnDefaultAndHasHelp) {
+  for (const Key& key : Keys()) {
+    EXPECT_FALSE(key.help.empty()) << key.full();
+    EXPECT_EQ(FindKey(key.section, key.name), &key);
+    const std::string value = FormatValue(key, Job{});
+    if (value.empty()) continue;
+    Job job;
+    const std::string text = value.front() == '"' ? value.substr(1, value.size() - 2) : value;
+    const auto parsed = ParseValue(key, text);
+    ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
+    EXPECT_TRUE(Assign(key, *parsed, job).ok()) << key.full();
+    EXPECT_EQ(job, Job{}) << key.full();
+  }
+}
+
+TEST(SuggestTest, CountsASwapOfNeighboursAsOneEdit) {
+  EXPECT_EQ(EditDistance("bacth", "batch"), 1);
+  EXPECT_EQ(EditDistance("", "abc"), 3);
+  EXPECT_EQ(EditDistance("kitten", "sitting"), 3);
+  EXPECT_EQ(Nearest("trian", {"train", "data"}), "train");
+  EXPECT_EQ(Nearest("zzz", {"train", "data"}), std::nullopt);
+}
+
+}  // namespace
+}  // namespace motley::app
