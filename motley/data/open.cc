@@ -1,1 +1,84 @@
 #include "motley/data/open.h"
+
+#include <algorithm>
+#include <memory>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "motley/data/idx.h"
+#include "motley/data/mnist.h"
+#include "motley/data/source.h"
+
+namespace motley::data {
+namespace {
+
+constexpr const char* kForms =
+    "mnist, idx:DIR, cifar:DIR, images:DIR, images:FILE.tar, images:FILE.tar.gz or glyphs";
+
+base::Status CheckExists(const std::string& spec, const std::filesystem::path& path) {
+  if (path.empty()) {
+    return base::InvalidInput("data '{}': the path is missing", spec)
+        .WithFix(fmt::format("write {}", kForms));
+  }
+  std::error_code error;
+  if (std::filesystem::exists(path, error)) return {};
+  return base::NotFound("data '{}': {} does not exist", spec, path.string())
+      .WithFix("check the path; a relative one starts at the current folder");
+}
+
+base::Result<std::unique_ptr<Source>> OpenSource(const std::string& spec,
+                                                 const OpenOptions& options) {
+  if (spec == "mnist") return Mnist(options);
+  const auto colon = spec.find(':');
+  const std::string kind = spec.substr(0, colon);
+  if (colon != std::string::npos && kind == "idx") {
+    const std::filesystem::path path = spec.substr(colon + 1);
+    MOTLEY_RETURN_IF_ERROR(CheckExists(spec, path));
+    return IdxFolder(path);
+  }
+  return base::InvalidInput("data '{}': unknown kind of data", spec)
+      .WithFix(fmt::format("write {}", kForms));
+}
+
+base::Status CheckAgreement(const Dataset& train, const Dataset& test) {
+  if (train.channels() != test.channels() || train.height() != test.height() ||
+      train.width() != test.width()) {
+    return base::InvalidInput("training images are {}x{}x{}, test images are {}x{}x{}",
+                              train.channels(), train.height(), train.width(), test.channels(),
+                              test.height(), test.width())
+        .WithFix("use sets of one shape (image folders can be resized)");
+  }
+  if (train.classes() == test.classes()) return {};
+  for (const auto& name : test.classes()) {
+    if (std::find(train.classes().begin(), train.classes().end(), name) == train.classes().end()) {
+      return base::InvalidInput("class '{}' of the test set is not in the training set", name);
+    }
+  }
+  return base::InvalidInput("the training set has {} classes, the test set {}, or in another order",
+                            train.classes().size(), test.classes().size());
+}
+
+}  // namespace
+
+base::Result<DataPair> Open(const std::string& train, const std::string& test,
+                            const OpenOptions& options) {
+  MOTLEY_ASSIGN_OR_RETURN(const auto source, OpenSource(train, options));
+  DataPair pair;
+  MOTLEY_ASSIGN_OR_RETURN(pair.train, source->Open(Part::kTrain, nullptr));
+  if (test.empty() || test == train) {
+    MOTLEY_ASSIGN_OR_RETURN(pair.test, source->Open(Part::kTest, pair.train.get()));
+  } else {
+    MOTLEY_ASSIGN_OR_RETURN(const auto other, OpenSource(test, options));
+    MOTLEY_ASSIGN_OR_RETURN(pair.test, other->Open(Part::kTest, pair.train.get()));
+  }
+  MOTLEY_RETURN_IF_ERROR(CheckAgreement(*pair.train, *pair.test));
+  return pair;
+}
+
+base::Result<std::filesystem::path> Fetch(const std::string& name, const OpenOptions& options) {
+  if (name == "mnist") return FetchMnist(options);
+  return base::InvalidInput("'{}' cannot be fetched", name).WithFix("only 'mnist' can be fetched");
+}
+
+}  // namespace motley::data

@@ -1,0 +1,126 @@
+#include "motley/data/tar.h"
+
+#include <archive.h>
+#include <archive_entry.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+namespace motley::data {
+namespace {
+
+struct ArchiveCloser {
+  void operator()(archive* reader) const { archive_read_free(reader); }
+};
+using Reader = std::unique_ptr<archive, ArchiveCloser>;
+
+base::Status Broken(archive* reader, const std::string& place) {
+  const char* reason = archive_error_string(reader);
+  return base::InvalidInput("{}: {}", place, reason != nullptr ? reason : "unknown tar error");
+}
+
+base::Result<Reader> NewReader(const std::string& origin) {
+  Reader reader(archive_read_new());
+  // Only what is promised: every further format would be code that hostile bytes can reach.
+  if (reader == nullptr || archive_read_support_format_tar(reader.get()) != ARCHIVE_OK ||
+      archive_read_support_filter_gzip(reader.get()) != ARCHIVE_OK) {
+    return base::Internal("{}: libarchive cannot start", origin);
+  }
+  return reader;
+}
+
+// "./a//b" -> "a/b".
+base::Result<std::string> CleanName(const std::string_view whole, const std::string& origin) {
+  std::string_view name = whole;
+  if (name.starts_with('/')) {
+    return base::InvalidInput("{}: entry '{}': absolute name", origin, name);
+  }
+  std::string clean;
+  while (!name.empty()) {
+    const auto part = name.substr(0, name.find('/'));
+    name.remove_prefix(std::min(name.size(), part.size() + 1));
+    if (part.empty() || part == ".") continue;
+    if (part == "..") return base::InvalidInput("{}: entry '{}': climbs up", origin, whole);
+    if (!clean.empty()) clean += '/';
+    clean += part;
+  }
+  return clean;
+}
+
+const char* NameOf(archive_entry* entry) {
+  // The first is null when the name does not fit the process's locale.
+  const char* name = archive_entry_pathname(entry);
+  return name != nullptr ? name : archive_entry_pathname_utf8(entry);
+}
+
+base::Result<std::string> ReadEntry(archive* reader, const std::string& place,
+                                    std::uint64_t limit) {
+  std::string bytes;
+  for (;;) {
+    const void* block = nullptr;
+    std::size_t size = 0;
+    la_int64_t offset = 0;
+    const int code = archive_read_data_block(reader, &block, &size, &offset);
+    if (code == ARCHIVE_EOF) return bytes;
+    if (code != ARCHIVE_OK) return Broken(reader, place);
+    // A hole costs the archive nothing and would cost us memory.
+    if (offset != static_cast<la_int64_t>(bytes.size())) {
+      return base::InvalidInput("{}: sparse entries are not supported", place);
+    }
+    if (bytes.size() + size > limit) {
+      return base::InvalidInput("{}: larger than the limit of {} bytes", place, limit);
+    }
+    bytes.append(static_cast<const char*>(block), size);
+  }
+}
+
+base::Status Visit(archive* reader, const std::string& origin, const TarLimits& limits,
+                   const TarVisitor& visitor) {
+  std::uint64_t left = limits.total_bytes;
+  for (std::int64_t count = 0;; ++count) {
+    archive_entry* entry = nullptr;
+    const int code = archive_read_next_header(reader, &entry);
+    if (code == ARCHIVE_EOF) return {};
+    const std::string at = fmt::format("{}: byte {}", origin, archive_read_header_position(reader));
+    if (code != ARCHIVE_OK && code != ARCHIVE_WARN) return Broken(reader, at);
+    if (count >= limits.entries) {
+      return base::InvalidInput("{}: more than {} entries", at, limits.entries);
+    }
+    const char* raw = NameOf(entry);
+    if (raw == nullptr) return base::InvalidInput("{}: an entry without a readable name", at);
+    MOTLEY_ASSIGN_OR_RETURN(const auto name, CleanName(raw, at));
+    if (archive_entry_filetype(entry) != AE_IFREG || archive_entry_hardlink(entry) != nullptr ||
+        !visitor.wanted(name)) {
+      continue;
+    }
+    MOTLEY_ASSIGN_OR_RETURN(auto bytes,
+                            ReadEntry(reader, fmt::format("{}: entry '{}'", origin, name),
+                                      std::min(limits.entry_bytes, left)));
+    left -= bytes.size();
+    MOTLEY_RETURN_IF_ERROR(visitor.take(name, std::move(bytes)));
+  }
+}
+
+}  // namespace
+
+base::Status ReadTarFile(const std::filesystem::path& path, const TarLimits& limits,
+                         const TarVisitor& visitor) {
+  constexpr std::size_t kBlock = std::size_t{256} << 10;
+  MOTLEY_ASSIGN_OR_RETURN(const Reader reader, NewReader(path.string()));
+  if (archive_read_open_filename(reader.get(), path.c_str(), kBlock) != ARCHIVE_OK) {
+    return Broken(reader.get(), path.string());
+  }
+  return Visit(reader.get(), path.string(), limits, visitor);
+}
+
+base::Status ReadTarBytes(std::string_view bytes, const std::string& origin,
+                          const TarLimits& limits, const TarVisitor& visitor) {
+  MOTLEY_ASSIGN_OR_RETURN(const Reader reader, NewReader(origin));
+  if (archive_read_open_memory(reader.get(), bytes.data(), bytes.size()) != ARCHIVE_OK) {
+    return Broken(reader.get(), origin);
+  }
+  return Visit(reader.get(), origin, limits, visitor);
+}
+
+}  // namespace motley::data
