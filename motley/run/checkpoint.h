@@ -14,16 +14,27 @@
 
 namespace motley::run {
 
+// Mean loss and accuracy over a whole dataset.
+struct Evaluation {
+  double loss = 0.0;
+  double accuracy = 0.0;
+  std::int64_t samples = 0;  // 0: there was none yet
+};
+
 // Everything that a job needs to go on as if it had never stopped.
+//
+// A state whose `committed` ranges cover the whole epoch stands just before that epoch's
+// evaluation; after the evaluation the epoch counts up and the ranges are empty again.
 struct TrainState {
   std::int64_t step = 0;     // steps committed
   std::int64_t samples = 0;  // samples committed, all epochs
-  double seconds = 0.0;      // training time so far
-  std::uint64_t epoch = 0;
+  double seconds = 0.0;      // time so far, evaluations and checkpoints included
+  std::uint64_t epoch = 0;   // counts from 0: epochs completed and evaluated
   std::int64_t epoch_size = 0;
   std::vector<data::Ledger::Range> committed;  // of this epoch
   double epoch_loss_sum = 0.0;                 // of the committed samples of this epoch
   std::int64_t epoch_correct = 0;
+  Evaluation test;  // the last one
   std::vector<float> weights, velocity, buffers;
   std::map<std::string, std::string> kernel_choices;
   // What the job was: checked against the job that resumes (model, data, seed, …), and enough to
@@ -34,14 +45,18 @@ struct TrainState {
 // A checkpoint is a folder ckpt-<step>/ with manifest.json (readable) and state.safetensors (the
 // parameters and buffers under their names, velocities under "velocity.<name>"), written under a
 // temporary name, synced and renamed; `latest` is a symbolic link, replaced by rename. A kill at
-// any instant leaves the previous one usable.
+// any instant leaves the previous one usable. One process at a time may write to `folder`, which is
+// created if it is missing.
 //
-// Saves, then removes all but the newest `keep` and leftovers of interrupted saves.
+// Saves, then removes all but the newest `keep` and leftovers of interrupted saves. A checkpoint of
+// the same step is replaced. Those of later steps, which a resume went behind, stay until this run
+// has overtaken them: the user may still want them.
 base::Status SaveCheckpoint(const std::filesystem::path& folder, const graph::Graph& graph,
                             const TrainState& state, int keep);
 
 // The newest usable checkpoint folder below `folder`: `latest`, or by number if the link is missing
-// or broken. kNotFound when there is none.
+// or broken. Usable means that the manifest can be read and that the state has the size it names.
+// kNotFound when there is none.
 base::Result<std::filesystem::path> FindCheckpoint(const std::filesystem::path& folder);
 
 // The manifest alone: everything of TrainState but weights, velocity and buffers.

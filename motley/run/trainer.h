@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "motley/base/clock.h"
 #include "motley/base/status.h"
@@ -19,6 +20,7 @@
 #include "motley/optim/schedule.h"
 #include "motley/optim/sgd.h"
 #include "motley/run/checkpoint.h"
+#include "motley/run/evaluate.h"
 #include "motley/telemetry/events.h"
 
 namespace motley::run {
@@ -37,7 +39,7 @@ struct TrainOptions {
   data::Transform train_transform, test_transform;
   int loader_threads = 1;
 
-  std::filesystem::path checkpoints;  // folder
+  std::filesystem::path checkpoints;  // folder; empty: none are written
   double checkpoint_seconds = 30.0;   // at most so much work is lost by a kill
   int keep_checkpoints = 3;
   std::map<std::string, std::string> job;  // copied into every checkpoint
@@ -45,7 +47,7 @@ struct TrainOptions {
 
 // What somebody watching sees after every step.
 struct Progress {
-  std::uint64_t epoch = 0;
+  std::uint64_t epoch = 0;                 // counts from 0
   std::int64_t step = 0, steps_total = 0;  // total: 0 when unknown
   double loss = 0.0;                       // mean over the epoch so far
   double accuracy = 0.0;                   // training accuracy over the epoch so far
@@ -53,44 +55,49 @@ struct Progress {
   double seconds_left = 0.0;  // negative when unknown
 };
 
-struct Evaluation {
-  double loss = 0.0;
-  double accuracy = 0.0;
-  std::int64_t samples = 0;
-};
-
 enum class StopReason { kEpochs, kTarget, kTime, kInterrupted };
+
+// "epochs", "target", "time", "interrupted".
+std::string_view ToString(StopReason reason);
 
 struct TrainReport {
   StopReason reason = StopReason::kEpochs;
   TrainState state;
-  Evaluation test;           // the last one
-  double compute_seconds = 0.0;  // of the device, this process
+  Evaluation test;               // the last one; none (samples == 0) when stopped before the first
+  std::int64_t samples = 0;      // trained on, this process
+  double seconds = 0.0;          // this process
+  double compute_seconds = 0.0;  // of the device in training steps, this process
   double wait_seconds = 0.0;     // for data, this process
 };
-
-// Mean loss and accuracy over the whole dataset.
-base::Result<Evaluation> Evaluate(engine::Device& device, std::span<const float> weights,
-                                  std::span<const float> buffers,
-                                  std::shared_ptr<const data::Dataset> dataset,
-                                  const data::Transform& transform, std::int64_t batch,
-                                  int loader_threads);
 
 // Trains on one device until a goal is reached or somebody interrupts.
 //
 // The life of a step: the ledger hands out a ticket; the loader prepares it ahead of time;
 // Device::Step; update; the ticket is committed and an event written. A checkpoint is written every
-// `checkpoint_seconds`, at every epoch's end and at the stop, always between two steps.
+// `checkpoint_seconds`, at every epoch's end and at the stop, always between two steps. A resumed
+// run takes the same batches as an uninterrupted one, so on a device that computes the same bits
+// the weights are the same bits.
+//
+// The test set is evaluated at every epoch's end, before the checkpoint, and at a stop by time. A
+// checkpoint that stands between the last step of an epoch and its evaluation (an interrupt came)
+// is resumed with that evaluation: none is lost.
+//
+// A loss or a weight that is no finite number ends the run with an error before it can reach a
+// checkpoint.
+//
+// Events, all with "step" and "epoch" (from 0): run_started; rolled_back on a resume behind steps
+// that were already written; step (at most one a second, and the last of each epoch; "loss" is the
+// mean since the event before); epoch; checkpoint; run_finished or run_failed.
 //
 // Thread safety: none. `interrupt` and `checkpoint_now` may be set from a signal handler.
 class Trainer {
  public:
   struct Hooks {
-    const std::atomic<bool>* interrupt = nullptr;   // checkpoint and stop
-    std::atomic<bool>* checkpoint_now = nullptr;    // checkpoint and go on; reset by the trainer
-    std::function<void(const Progress&)> on_step;   // may be empty
+    const std::atomic<bool>* interrupt = nullptr;  // checkpoint and stop
+    std::atomic<bool>* checkpoint_now = nullptr;   // checkpoint and go on; reset by the trainer
+    std::function<void(const Progress&)> on_step;  // may be empty
     std::function<void(std::uint64_t epoch, const Evaluation&)> on_epoch;
-    telemetry::EventWriter* events = nullptr;       // may be null
+    telemetry::EventWriter* events = nullptr;  // may be null
   };
 
   Trainer(TrainOptions options, engine::Device& device, data::DataPair data,
