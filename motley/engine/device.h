@@ -8,6 +8,8 @@
 #include <map>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "motley/base/status.h"
 #include "motley/data/batch.h"
@@ -36,8 +38,9 @@ struct StepRequest {
 struct StepResult {
   double loss_sum = 0.0;
   std::int64_t correct = 0;       // samples whose largest logit is their label's
-  std::int64_t samples_done = 0;  // the first so many samples of the batch are in the sums
-  double seconds = 0.0;           // compute time
+  std::int64_t samples_done = 0;  // how many samples of the batch are in the sums,
+  std::vector<std::pair<std::int64_t, std::int64_t>> done;  // and which: sorted ranges [begin, end)
+  double seconds = 0.0;                                     // compute time
 };
 
 // Forward only, as a trained net is used: running statistics, no dropout.

@@ -1,1 +1,347 @@
 #include "motley/engine/native/native_device.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <list>
+
+#include "motley/base/clock.h"
+#include "motley/engine/native/choose.h"
+#include "motley/engine/native/gradient_sum.h"
+#include "motley/engine/native/lanes.h"
+#include "motley/engine/native/program.h"
+
+namespace motley::engine::native {
+namespace {
+
+using base::InvalidInput;
+using base::Result;
+using base::Status;
+
+// A part of the batch that one lane works on in one pass.
+struct Chunk {
+  std::int64_t begin = 0, end = 0;
+  std::int64_t size() const { return end - begin; }
+};
+
+// [begin, end) in pieces of nearly equal size, none above `limit`.
+std::vector<Chunk> Cut(std::int64_t begin, std::int64_t end, std::int64_t limit) {
+  const std::int64_t count = (end - begin + limit - 1) / limit;
+  std::vector<Chunk> chunks;
+  for (std::int64_t i = 0; i < count; ++i) {
+    chunks.push_back({begin + (end - begin) * i / count, begin + (end - begin) * (i + 1) / count});
+  }
+  return chunks;
+}
+
+class NativeDevice final : public Device {
+ public:
+  NativeDevice(std::shared_ptr<const graph::Graph> graph, const DeviceOptions& options, int lanes)
+      : graph_(std::move(graph)),
+        bn_batch_(options.bn_batch),
+        engine_(dnnl::engine::kind::cpu, 0),
+        parameters_(*graph_, engine_),
+        chooser_(*graph_, engine_, options.kernel_choices),
+        lanes_(static_cast<std::size_t>(lanes)),
+        gradients_(*graph_, parameters_, lanes),
+        pool_(lanes) {
+    const auto batch_norms =
+        std::count_if(graph_->nodes().begin(), graph_->nodes().end(),
+                      [](const graph::Node& node) { return node.op == graph::Op::kBatchNorm; });
+    meetings_.resize(static_cast<std::size_t>(batch_norms));
+    for (BatchNormMeeting& meeting : meetings_) {
+      meeting.forward.resize(lanes_.size());
+      meeting.backward.resize(lanes_.size());
+      meeting.counts.resize(lanes_.size());
+    }
+  }
+
+  const graph::Graph& graph() const override { return *graph_; }
+  std::string kind() const override { return "native"; }
+  Result<StepResult> Step(const StepRequest& request) override;
+  Result<StepResult> Forward(const ForwardRequest& request) override;
+  std::map<std::string, std::string> kernel_choices() const override { return chooser_.choices(); }
+
+ private:
+  // One lane's memory and programs. Programs for the sizes used last are kept.
+  struct Lane {
+    AlignedFloats arena;
+    struct Entry {
+      std::int64_t samples = 0;
+      bool training = false;
+      std::unique_ptr<Program> program;
+    };
+    std::list<Entry> programs;  // the most recently used first
+    std::vector<float> buffer_sums;
+    std::vector<Chunk> chunks;
+    LaneRun run;
+    std::size_t done = 0;  // chunks
+  };
+
+  // Batch norm over everything that this device gets: the lanes meet at each of them.
+  bool LanesMeet() const { return graph_->has_batch_norm() && bn_batch_ == 0; }
+
+  Status CheckBatch(const data::Batch* batch, std::span<const float> weights) const;
+  int AssignChunks(std::int64_t samples, bool training);
+  // Makes and binds every program that the chunks need, so that the lanes can start at once.
+  Status Compile(int active, bool training, const float* weights);
+  Program& Find(Lane& lane, std::int64_t samples, bool training, const float* weights);
+  void RunTraining(int lane, int active, const StepRequest& request, Barrier& barrier);
+  void RunInference(int lane, int active, const ForwardRequest& request, Barrier& barrier);
+  void PointAt(LaneRun& run, const data::Batch& batch, std::int64_t begin) const;
+  StepResult Collect(int active, double seconds) const;
+
+  std::shared_ptr<const graph::Graph> graph_;
+  std::int64_t bn_batch_;
+  dnnl::engine engine_;
+  Parameters parameters_;
+  ConvChooser chooser_;
+  std::vector<Lane> lanes_;
+  GradientSum gradients_;
+  std::vector<BatchNormMeeting> meetings_;
+  base::RealClock clock_;
+  LanePool pool_;
+};
+
+Status NativeDevice::CheckBatch(const data::Batch* batch, std::span<const float> weights) const {
+  MOTLEY_CHECK(batch != nullptr, "a step needs a batch");
+  MOTLEY_CHECK(static_cast<std::int64_t>(weights.size()) == graph_->parameter_count(),
+               "{} weights for a net with {}", weights.size(), graph_->parameter_count());
+  const std::int64_t pixels = graph::Count(graph_->input_shape());
+  MOTLEY_CHECK(static_cast<std::int64_t>(batch->images.size()) == batch->size() * pixels,
+               "{} floats for {} samples of {}", batch->images.size(), batch->size(),
+               graph::ToString(graph_->input_shape()));
+  MOTLEY_CHECK(batch->ids.size() == batch->labels.size(), "every sample has an id");
+  for (std::size_t i = 0; i < batch->labels.size(); ++i) {
+    if (batch->labels[i] >= 0 && batch->labels[i] < graph_->num_classes()) continue;
+    return InvalidInput("sample {} has label {}, but the net has {} classes", batch->ids[i],
+                        batch->labels[i], graph_->num_classes());
+  }
+  return {};
+}
+
+// Gives each lane an equal, contiguous part, cut into chunks. Returns how many lanes have one.
+int NativeDevice::AssignChunks(std::int64_t samples, bool training) {
+  // Enough for full speed (larger chunks only cost memory), and small enough to stop at a deadline.
+  constexpr std::int64_t kChunk = 64;
+  const bool virtual_batches = training && graph_->has_batch_norm() && bn_batch_ > 0;
+  const std::int64_t unit = virtual_batches ? bn_batch_ : 1;
+  const std::int64_t units = (samples + unit - 1) / unit;
+  const auto active = std::min<std::int64_t>(static_cast<std::int64_t>(lanes_.size()), units);
+  for (std::int64_t lane = 0; lane < active; ++lane) {
+    const std::int64_t begin = units * lane / active * unit;
+    const std::int64_t end = std::min(units * (lane + 1) / active * unit, samples);
+    std::vector<Chunk>& chunks = lanes_[static_cast<std::size_t>(lane)].chunks;
+    if (virtual_batches) {
+      chunks.clear();
+      for (std::int64_t b = begin; b < end; b += unit) {
+        chunks.push_back({b, std::min(b + unit, end)});
+      }
+    } else {
+      chunks = Cut(begin, end, training && LanesMeet() ? end - begin : kChunk);
+    }
+  }
+  return static_cast<int>(active);
+}
+
+Program& NativeDevice::Find(Lane& lane, std::int64_t samples, bool training, const float* weights) {
+  // An epoch uses a few sizes (whole and last batch, training and test, two chunk sizes each).
+  constexpr std::size_t kKept = 8;
+  const auto found =
+      std::find_if(lane.programs.begin(), lane.programs.end(), [&](const Lane::Entry& entry) {
+        return entry.samples == samples && entry.training == training;
+      });
+  if (found != lane.programs.end()) {
+    lane.programs.splice(lane.programs.begin(), lane.programs, found);
+  } else {
+    auto program = std::make_unique<Program>(
+        *graph_, Program::Options{.samples = samples, .training = training}, chooser_, parameters_,
+        engine_, weights);
+    lane.programs.push_front({samples, training, std::move(program)});
+    if (lane.programs.size() > kKept) lane.programs.pop_back();
+  }
+  return *lane.programs.front().program;
+}
+
+Status NativeDevice::Compile(int active, bool training, const float* weights) {
+  Status status;
+  // On a lane's thread, where the libraries are set to one thread.
+  pool_.Run(1, [&](int) {
+    try {
+      for (int l = 0; l < active; ++l) {
+        Lane& lane = lanes_[static_cast<std::size_t>(l)];
+        std::int64_t floats = lane.arena.size();
+        for (const Chunk& chunk : lane.chunks) {
+          floats = std::max(floats, Find(lane, chunk.size(), training, weights).arena_floats());
+        }
+        if (floats > lane.arena.size()) lane.arena.Reset(floats);
+        for (const Chunk& chunk : lane.chunks) {
+          Find(lane, chunk.size(), training, weights).Bind(lane.arena.data());
+        }
+      }
+    } catch (const dnnl::error& error) {
+      status = base::Internal("{}: oneDNN cannot compile it: {}", graph_->name(), error.what());
+    } catch (const std::bad_alloc&) {
+      status = base::Unavailable("{}: not enough memory for this batch", graph_->name())
+                   .WithFix("use a smaller batch");
+    }
+  });
+  return status;
+}
+
+void NativeDevice::PointAt(LaneRun& run, const data::Batch& batch, std::int64_t begin) const {
+  run.images = batch.images.data() + begin * graph::Count(graph_->input_shape());
+  run.labels = batch.labels.data() + begin;
+  run.ids = batch.ids.data() + begin;
+}
+
+void NativeDevice::RunTraining(int lane, int active, const StepRequest& request, Barrier& barrier) {
+  Lane& own = lanes_[static_cast<std::size_t>(lane)];
+  parameters_.Refresh(request.weights.data(), true, lane, active);
+  barrier.Wait();
+
+  own.buffer_sums.assign(static_cast<std::size_t>(graph_->buffer_count()), 0.0F);
+  own.done = 0;
+  LaneRun& run = own.run;
+  run = {};
+  run.lane = lane;
+  run.lanes = active;
+  run.weights = request.weights.data();
+  run.seed = request.seed;
+  run.epoch = request.batch->epoch;
+  run.gradients = gradients_.Targets(lane);
+  run.buffer_sums = own.buffer_sums.data();
+  run.barrier = LanesMeet() ? &barrier : nullptr;
+  run.meetings = meetings_;
+  const auto must_stop = [&] {
+    return (request.cancel != nullptr && request.cancel->load(std::memory_order_relaxed)) ||
+           clock_.Now() >= request.deadline;
+  };
+  bool announced = false;
+  for (const Chunk& chunk : own.chunks) {
+    // Lanes that meet must go through together.
+    if (!LanesMeet() && must_stop()) break;
+    announced = own.done + 1 == own.chunks.size();
+    PointAt(run, *request.batch, chunk.begin);
+    Find(own, chunk.size(), true, nullptr).Run(run, [&](graph::NodeId node) {
+      if (announced) gradients_.Leave(lane, node, true);
+    });
+    run.accumulate = true;
+    ++own.done;
+  }
+  if (announced) return;
+  for (graph::NodeId node = graph_->size(); node-- > 0;) {
+    if (!graph_->parameters_of(node).empty()) gradients_.Leave(lane, node, own.done > 0);
+  }
+}
+
+StepResult NativeDevice::Collect(int active, double seconds) const {
+  StepResult result;
+  result.seconds = seconds;
+  for (std::size_t l = 0; l < static_cast<std::size_t>(active); ++l) {
+    const Lane& lane = lanes_[l];
+    result.loss_sum += lane.run.loss_sum;
+    result.correct += lane.run.correct;
+    for (std::size_t c = 0; c < lane.done; ++c) {
+      result.samples_done += lane.chunks[c].size();
+      if (!result.done.empty() && result.done.back().second == lane.chunks[c].begin) {
+        result.done.back().second = lane.chunks[c].end;
+      } else {
+        result.done.emplace_back(lane.chunks[c].begin, lane.chunks[c].end);
+      }
+    }
+  }
+  return result;
+}
+
+Result<StepResult> NativeDevice::Step(const StepRequest& request) {
+  MOTLEY_RETURN_IF_ERROR(CheckBatch(request.batch, request.weights));
+  MOTLEY_CHECK(static_cast<std::int64_t>(request.gradient.size()) == graph_->parameter_count(),
+               "the gradient has the size of the weights");
+  MOTLEY_CHECK(static_cast<std::int64_t>(request.buffer_sums.size()) == graph_->buffer_count(),
+               "the buffer sums have the size of the buffers");
+  if (request.cancel != nullptr && request.cancel->load()) {
+    return base::Cancelled("the step was cancelled");
+  }
+  std::fill(request.buffer_sums.begin(), request.buffer_sums.end(), 0.0F);
+  if (request.batch->size() == 0 || clock_.Now() >= request.deadline) {
+    std::fill(request.gradient.begin(), request.gradient.end(), 0.0F);
+    return StepResult{};
+  }
+  const int active = AssignChunks(request.batch->size(), true);
+  MOTLEY_RETURN_IF_ERROR(Compile(active, true, request.weights.data()));
+
+  const double begin = clock_.Now();
+  gradients_.Begin(active, request.gradient.data(), &request.on_bucket);
+  Barrier barrier(active);
+  pool_.Run(active, [&](int lane) { RunTraining(lane, active, request, barrier); });
+  for (std::size_t l = 0; l < static_cast<std::size_t>(active); ++l) {
+    AddTo(request.buffer_sums.data(), lanes_[l].buffer_sums.data(), graph_->buffer_count());
+  }
+  return Collect(active, clock_.Now() - begin);
+}
+
+void NativeDevice::RunInference(int lane, int active, const ForwardRequest& request,
+                                Barrier& barrier) {
+  Lane& own = lanes_[static_cast<std::size_t>(lane)];
+  parameters_.Refresh(request.weights.data(), false, lane, active);
+  barrier.Wait();
+  own.done = 0;
+  own.run = {};
+  own.run.weights = request.weights.data();
+  own.run.buffers = request.buffers.data();
+  for (const Chunk& chunk : own.chunks) {
+    PointAt(own.run, *request.batch, chunk.begin);
+    Program& program = Find(own, chunk.size(), false, nullptr);
+    program.Run(own.run, {});
+    if (!request.logits.empty()) {
+      const std::int64_t classes = graph_->num_classes();
+      std::copy_n(program.logits(), chunk.size() * classes,
+                  request.logits.data() + chunk.begin * classes);
+    }
+    ++own.done;
+  }
+}
+
+Result<StepResult> NativeDevice::Forward(const ForwardRequest& request) {
+  MOTLEY_RETURN_IF_ERROR(CheckBatch(request.batch, request.weights));
+  MOTLEY_CHECK(static_cast<std::int64_t>(request.buffers.size()) == graph_->buffer_count(),
+               "{} buffers for a net with {}", request.buffers.size(), graph_->buffer_count());
+  MOTLEY_CHECK(request.logits.empty() || static_cast<std::int64_t>(request.logits.size()) ==
+                                             request.batch->size() * graph_->num_classes(),
+               "logits have one number per sample and class");
+  if (request.batch->size() == 0) return StepResult{};
+  const int active = AssignChunks(request.batch->size(), false);
+  MOTLEY_RETURN_IF_ERROR(Compile(active, false, request.weights.data()));
+  const double begin = clock_.Now();
+  Barrier barrier(active);
+  pool_.Run(active, [&](int lane) { RunInference(lane, active, request, barrier); });
+  return Collect(active, clock_.Now() - begin);
+}
+
+}  // namespace
+
+int UsableCores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
+  return std::max(1, CPU_COUNT(&set));
+}
+
+Result<std::unique_ptr<Device>> MakeNativeDevice(std::shared_ptr<const graph::Graph> graph,
+                                                 const DeviceOptions& options) {
+  constexpr int kMaxLanes = 1024;
+  if (options.threads < 0 || options.threads > kMaxLanes) {
+    return InvalidInput("a device cannot have {} threads", options.threads)
+        .WithFix("leave threads out to use every core");
+  }
+  const int lanes = options.threads == 0 ? UsableCores() : options.threads;
+  try {
+    return std::unique_ptr<Device>(
+        std::make_unique<NativeDevice>(std::move(graph), options, lanes));
+  } catch (const std::exception& error) {
+    return base::Internal("the native device cannot start: {}", error.what());
+  }
+}
+
+}  // namespace motley::engine::native

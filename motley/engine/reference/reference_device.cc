@@ -68,6 +68,7 @@ class ReferenceDevice final : public Device {
     return StepResult{.loss_sum = network.loss().sum,
                       .correct = network.loss().correct,
                       .samples_done = batch.size(),
+                      .done = {{0, batch.size()}},
                       .seconds = clock_.Now() - start};
   }
 
@@ -90,6 +91,7 @@ class ReferenceDevice final : public Device {
     return StepResult{.loss_sum = network.loss().sum,
                       .correct = network.loss().correct,
                       .samples_done = batch.size(),
+                      .done = {{0, batch.size()}},
                       .seconds = clock_.Now() - start};
   }
 

@@ -1,0 +1,44 @@
+#ifndef MOTLEY_ENGINE_NATIVE_ALIGNED_H_
+#define MOTLEY_ENGINE_NATIVE_ALIGNED_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <new>
+
+namespace motley::engine::native {
+
+// Floats at a multiple of 64 bytes (a cache line, and the widest vector), zero at first.
+class AlignedFloats {
+ public:
+  AlignedFloats() = default;
+  explicit AlignedFloats(std::int64_t count) { Reset(count); }
+
+  void Reset(std::int64_t count) {
+    memory_.reset();
+    size_ = count;
+    if (count == 0) return;
+    const std::size_t bytes =
+        (static_cast<std::size_t>(count) * sizeof(float) + kAlign - 1) / kAlign * kAlign;
+    memory_.reset(static_cast<float*>(std::aligned_alloc(kAlign, bytes)));
+    if (memory_ == nullptr) throw std::bad_alloc();
+    std::fill_n(memory_.get(), bytes / sizeof(float), 0.0F);
+  }
+
+  float* data() { return memory_.get(); }
+  const float* data() const { return memory_.get(); }
+  std::int64_t size() const { return size_; }
+
+ private:
+  static constexpr std::size_t kAlign = 64;
+  struct Free {
+    void operator()(float* p) const { std::free(p); }  // NOLINT(cppcoreguidelines-no-malloc)
+  };
+  std::unique_ptr<float, Free> memory_;
+  std::int64_t size_ = 0;
+};
+
+}  // namespace motley::engine::native
+
+#endif  // MOTLEY_ENGINE_NATIVE_ALIGNED_H_

@@ -1,0 +1,154 @@
+// Convolution by lowering (science: batching): every patch of b_p images becomes a row of one
+// matrix, and one GEMM with the kernel matrix does the layer. NHWC, so that the product is the
+// output without another copy.
+
+#include <cblas.h>
+
+#include <algorithm>
+
+#include "motley/engine/native/kernels/kernels.h"
+
+namespace motley::engine::native {
+namespace {
+
+class ConvLowered final : public Kernel {
+ public:
+  explicit ConvLowered(const KernelContext& context)
+      : attrs_(context.node().conv()),
+        in_(context.in[0]),
+        out_(context.out),
+        patch_(attrs_.kernel_h * attrs_.kernel_w * in_.c),
+        weight_index_(context.graph.parameters_of(context.id).front()) {
+    using dnnl::memory;
+    const memory::dims dims{attrs_.out_channels, in_.c, attrs_.kernel_h, attrs_.kernel_w};
+    const memory::desc plain(dims, memory::data_type::f32, memory::format_tag::oihw);
+    const memory::desc rows(dims, memory::data_type::f32, memory::format_tag::ohwi);
+    weights_ = context.parameters.Copy(weight_index_, plain, rows, false);
+    if (context.training) context.parameters.SetGradientLayout(weight_index_, plain, rows);
+    if (attrs_.bias) {
+      bias_offset_ = context.graph.parameters()[static_cast<std::size_t>(weight_index_) + 1].offset;
+    }
+    // About a thousand rows make a GEMM as fast as it gets; more would only cost memory.
+    constexpr std::int64_t kRows = 1024;
+    images_ = std::clamp<std::int64_t>(kRows / out_.pixels(), 1, in_.n);
+  }
+
+  KernelNeeds needs() const override {
+    return {.input_in_backward = true, .scratch_floats = images_ * out_.pixels() * patch_};
+  }
+
+  void Forward(LaneRun& run) override {
+    for (std::int64_t n = 0; n < in_.n; n += images_) {
+      const std::int64_t rows = Rows(n);
+      float* const y = b_.out + n * out_.sample_size();
+      cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, Int(rows), Int(out_.c), Int(patch_),
+                  1.0F, Lower(n), Int(patch_), weights_, Int(patch_), 0.0F, y, Int(out_.c));
+      if (attrs_.bias) AddBias(run.weights + bias_offset_, y, rows);
+    }
+  }
+
+  void Backward(LaneRun& run) override {
+    float* const dw = run.gradients[static_cast<std::size_t>(weight_index_)];
+    for (std::int64_t n = 0; n < in_.n; n += images_) {
+      const float* const dy = b_.out_grad + n * out_.sample_size();
+      const bool add = run.accumulate || n > 0;
+      cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, Int(out_.c), Int(patch_), Int(Rows(n)),
+                  1.0F, dy, Int(out_.c), Lower(n), Int(patch_), add ? 1.0F : 0.0F, dw, Int(patch_));
+    }
+    if (attrs_.bias) {
+      BiasGradient(run.gradients[static_cast<std::size_t>(weight_index_) + 1], run.accumulate);
+    }
+    if (b_.in_grad[0] != nullptr) BackwardData();
+  }
+
+ private:
+  static int Int(std::int64_t x) { return static_cast<int>(x); }
+
+  std::int64_t Rows(std::int64_t n) const { return std::min(images_, in_.n - n) * out_.pixels(); }
+
+  bool IsPointwise() const {
+    return attrs_.kernel_h == 1 && attrs_.kernel_w == 1 && attrs_.stride_h == 1 &&
+           attrs_.stride_w == 1 && attrs_.pad == graph::Padding{};
+  }
+
+  void AddBias(const float* bias, float* y, std::int64_t rows) const {
+    for (std::int64_t r = 0; r < rows; ++r) AddTo(y + r * out_.c, bias, out_.c);
+  }
+
+  void BiasGradient(float* db, bool accumulate) const {
+    if (!accumulate) std::fill_n(db, out_.c, 0.0F);
+    for (std::int64_t r = 0; r < out_.n * out_.pixels(); ++r) {
+      AddTo(db, b_.out_grad + r * out_.c, out_.c);
+    }
+  }
+
+  void BackwardData() const {
+    if (!b_.accumulate[0]) std::fill_n(b_.in_grad[0], in_.size(), 0.0F);
+    for (std::int64_t n = 0; n < in_.n; n += images_) {
+      const std::int64_t rows = Rows(n);
+      const float* const dy = b_.out_grad + n * out_.sample_size();
+      float* const patches = IsPointwise() ? b_.in_grad[0] + n * in_.sample_size() : b_.scratch;
+      cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, Int(rows), Int(patch_), Int(out_.c),
+                  1.0F, dy, Int(out_.c), weights_, Int(patch_), IsPointwise() ? 1.0F : 0.0F,
+                  patches, Int(patch_));
+      if (IsPointwise()) continue;
+      ForEachTap(n, rows / out_.pixels(), [&](std::int64_t input, std::int64_t row) {
+        if (input >= 0) AddTo(b_.in_grad[0] + input, b_.scratch + row, in_.c);
+      });
+    }
+  }
+
+  // The patches of images [n, n + b_p) as rows. A pointwise convolution's input is that already.
+  const float* Lower(std::int64_t n) const {
+    if (IsPointwise()) return b_.in[0] + n * in_.sample_size();
+    const std::int64_t images = std::min(images_, in_.n - n);
+    ForEachTap(n, images, [&](std::int64_t input, std::int64_t row) {
+      if (input < 0) {
+        std::fill_n(b_.scratch + row, in_.c, 0.0F);
+      } else {
+        std::copy_n(b_.in[0] + input, in_.c, b_.scratch + row);
+      }
+    });
+    return b_.scratch;
+  }
+
+  // Calls visit(offset of the pixel in the input, or -1 in the padding; offset in the patches) for
+  // every pixel under every kernel position.
+  template <typename Visit>
+  void ForEachTap(std::int64_t first, std::int64_t images, const Visit& visit) const {
+    std::int64_t row = 0;
+    for (std::int64_t n = first; n < first + images; ++n) {
+      for (std::int64_t oy = 0; oy < out_.h; ++oy) {
+        for (std::int64_t ox = 0; ox < out_.w; ++ox) {
+          for (std::int64_t ky = 0; ky < attrs_.kernel_h; ++ky) {
+            const std::int64_t y = oy * attrs_.stride_h - attrs_.pad.top + ky * attrs_.dilation_h;
+            for (std::int64_t kx = 0; kx < attrs_.kernel_w; ++kx, row += in_.c) {
+              const std::int64_t x =
+                  ox * attrs_.stride_w - attrs_.pad.left + kx * attrs_.dilation_w;
+              const bool inside = y >= 0 && y < in_.h && x >= 0 && x < in_.w;
+              visit(inside ? ((n * in_.h + y) * in_.w + x) * in_.c : -1, row);
+            }
+          }
+        }
+      }
+    }
+  }
+
+  graph::ConvAttrs attrs_;
+  Layout in_, out_;
+  std::int64_t patch_;
+  int weight_index_;
+  const float* weights_ = nullptr;  // [out][kh][kw][in]
+  std::int64_t bias_offset_ = 0;
+  std::int64_t images_ = 1;  // b_p
+};
+
+}  // namespace
+
+bool CanLower(const graph::Node& node) { return node.conv().groups == 1; }
+
+std::unique_ptr<Kernel> MakeConvLowered(const KernelContext& context) {
+  return std::make_unique<ConvLowered>(context);
+}
+
+}  // namespace motley::engine::native

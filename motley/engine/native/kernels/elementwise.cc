@@ -1,0 +1,166 @@
+#include <algorithm>
+#include <cstring>
+
+#include "motley/engine/dropout.h"
+#include "motley/engine/native/kernels/kernels.h"
+
+namespace motley::engine::native {
+
+void AddTo(float* dst, const float* src, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) dst[i] += src[i];
+}
+
+namespace {
+
+// y = min(max(x, 0), ceiling). The gradient passes where 0 < y < ceiling, which the output alone
+// tells, so the input may be overwritten.
+class Relu final : public Kernel {
+ public:
+  Relu(std::int64_t size, float ceiling) : size_(size), ceiling_(ceiling) {}
+
+  KernelNeeds needs() const override { return {.output_in_backward = true, .in_place = true}; }
+
+  void Forward(LaneRun&) override {
+    const float* const x = b_.in[0];
+    float* const y = b_.out;
+    for (std::int64_t i = 0; i < size_; ++i) y[i] = std::min(std::max(x[i], 0.0F), ceiling_);
+  }
+
+  void Backward(LaneRun&) override {
+    const float* const y = b_.out;
+    const float* const dy = b_.out_grad;
+    float* const dx = b_.in_grad[0];
+    if (dx == nullptr) return;
+    if (b_.accumulate[0]) {
+      for (std::int64_t i = 0; i < size_; ++i) dx[i] += Open(y[i]) ? dy[i] : 0.0F;
+    } else {
+      for (std::int64_t i = 0; i < size_; ++i) dx[i] = Open(y[i]) ? dy[i] : 0.0F;
+    }
+  }
+
+ private:
+  bool Open(float y) const { return y > 0.0F && y < ceiling_; }
+
+  std::int64_t size_;
+  float ceiling_;
+};
+
+// The mask is computed from the key again in the backward pass: cheaper than keeping it.
+class Dropout final : public Kernel {
+ public:
+  explicit Dropout(const KernelContext& context)
+      : layout_(context.in[0]),
+        node_(context.id),
+        training_(context.training),
+        threshold_(DropoutThreshold(context.node().dropout().probability)),
+        scale_(1.0F / (1.0F - context.node().dropout().probability)) {}
+
+  KernelNeeds needs() const override { return {.in_place = true}; }
+
+  void Forward(LaneRun& run) override {
+    if (!training_ || threshold_ == 0) {
+      if (b_.out != b_.in[0]) {
+        std::copy_n(b_.in[0], layout_.size(), b_.out);
+      }
+      return;
+    }
+    Apply(run, b_.in[0], b_.out, false);
+  }
+
+  void Backward(LaneRun& run) override {
+    if (b_.in_grad[0] != nullptr) Apply(run, b_.out_grad, b_.in_grad[0], b_.accumulate[0]);
+  }
+
+ private:
+  void Apply(const LaneRun& run, const float* x, float* y, bool accumulate) const {
+    const std::int64_t pixels = layout_.pixels(), inner = layout_.inner;
+    for (std::int64_t n = 0; n < layout_.n; ++n) {
+      const std::uint64_t key = DropoutKey(run.seed, run.epoch, run.ids[n], node_);
+      for (std::int64_t c = 0; c < layout_.outer() * inner; ++c) {
+        const std::int64_t base = n * layout_.sample_size() + layout_.ChannelOffset(c);
+        for (std::int64_t s = 0; s < pixels; ++s) {
+          const auto element = static_cast<std::uint64_t>(c * pixels + s);
+          const float factor = DropoutKeep(key, element, threshold_) ? scale_ : 0.0F;
+          const float value = x[base + s * inner] * factor;
+          y[base + s * inner] = accumulate ? y[base + s * inner] + value : value;
+        }
+      }
+    }
+  }
+
+  Layout layout_;
+  int node_;
+  bool training_;
+  std::uint32_t threshold_;
+  float scale_;
+};
+
+class Add final : public Kernel {
+ public:
+  explicit Add(std::int64_t size) : size_(size) {}
+  KernelNeeds needs() const override { return {}; }
+
+  void Forward(LaneRun&) override {
+    const float* const a = b_.in[0];
+    const float* const b = b_.in[1];
+    float* const y = b_.out;
+    for (std::int64_t i = 0; i < size_; ++i) y[i] = a[i] + b[i];
+  }
+
+  void Backward(LaneRun&) override {
+    for (std::size_t k = 0; k < 2; ++k) {
+      float* const dx = b_.in_grad[k];
+      if (dx == nullptr) continue;
+      if (b_.accumulate[k]) {
+        AddTo(dx, b_.out_grad, size_);
+      } else {
+        std::copy_n(b_.out_grad, size_, dx);
+      }
+    }
+  }
+
+ private:
+  std::int64_t size_;
+};
+
+// In plain layouts flattening only renames; the program lets input and output share memory unless
+// somebody else reads the input too.
+class Flatten final : public Kernel {
+ public:
+  explicit Flatten(std::int64_t size) : size_(size) {}
+  KernelNeeds needs() const override { return {.in_place = true}; }
+
+  void Forward(LaneRun&) override {
+    if (b_.out != b_.in[0]) std::copy_n(b_.in[0], size_, b_.out);
+  }
+
+  void Backward(LaneRun&) override {
+    float* const dx = b_.in_grad[0];
+    if (dx == nullptr || dx == b_.out_grad) return;
+    if (b_.accumulate[0]) {
+      AddTo(dx, b_.out_grad, size_);
+    } else {
+      std::copy_n(b_.out_grad, size_, dx);
+    }
+  }
+
+ private:
+  std::int64_t size_;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> MakeRelu(const KernelContext& context, float ceiling) {
+  return std::make_unique<Relu>(context.in[0].size(), ceiling);
+}
+std::unique_ptr<Kernel> MakeDropout(const KernelContext& context) {
+  return std::make_unique<Dropout>(context);
+}
+std::unique_ptr<Kernel> MakeAdd(const KernelContext& context) {
+  return std::make_unique<Add>(context.out.size());
+}
+std::unique_ptr<Kernel> MakeFlatten(const KernelContext& context) {
+  return std::make_unique<Flatten>(context.out.size());
+}
+
+}  // namespace motley::engine::native

@@ -1,0 +1,56 @@
+#ifndef MOTLEY_ENGINE_NATIVE_KERNELS_KERNELS_H_
+#define MOTLEY_ENGINE_NATIVE_KERNELS_KERNELS_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "motley/engine/native/kernel.h"
+
+namespace motley::engine::native {
+
+// Every kernel's maker. Requirements on layouts stand beside each; the program inserts conversions
+// so that they hold.
+
+// The layouts in which oneDNN runs one convolution best. Found for a fixed number of samples, so
+// that they do not depend on which batch happened to be compiled first.
+struct ConvLayouts {
+  std::int64_t in_inner = 1, out_inner = 1;
+  dnnl::memory::desc plain_weights, forward_weights, backward_weights, gradient;
+};
+ConvLayouts FindConvLayouts(const graph::Graph& graph, graph::NodeId id,
+                            const dnnl::engine& engine);
+std::unique_ptr<Kernel> MakeConvDnnl(const KernelContext& context, const ConvLayouts& layouts);
+
+// Convolution as one GEMM over lowered patches: input and output NHWC, groups = 1.
+bool CanLower(const graph::Node& node);
+std::unique_ptr<Kernel> MakeConvLowered(const KernelContext& context);
+
+// Converts between layouts of the same values.
+std::unique_ptr<Kernel> MakeConvert(const KernelContext& context);
+
+// Any layout, the same for input and output.
+std::unique_ptr<Kernel> MakeRelu(const KernelContext& context, float ceiling);
+std::unique_ptr<Kernel> MakeDropout(const KernelContext& context);
+std::unique_ptr<Kernel> MakeAdd(const KernelContext& context);
+std::unique_ptr<Kernel> MakeMaxPool(const KernelContext& context);
+std::unique_ptr<Kernel> MakeAvgPool(const KernelContext& context);
+std::unique_ptr<Kernel> MakeLrn(const KernelContext& context);
+// `ordinal`: which batch norm of the net this is.
+std::unique_ptr<Kernel> MakeBatchNorm(const KernelContext& context, int ordinal);
+
+// Any layouts, not necessarily the same.
+std::unique_ptr<Kernel> MakeConcat(const KernelContext& context);
+std::unique_ptr<Kernel> MakeSlice(const KernelContext& context);
+std::unique_ptr<Kernel> MakeChannelShuffle(const KernelContext& context);
+std::unique_ptr<Kernel> MakePad(const KernelContext& context);
+// Output plain.
+std::unique_ptr<Kernel> MakeGlobalAvgPool(const KernelContext& context);
+
+// Plain layouts.
+std::unique_ptr<Kernel> MakeFlatten(const KernelContext& context);
+std::unique_ptr<Kernel> MakeFullyConnected(const KernelContext& context);
+std::unique_ptr<Kernel> MakeLoss(const KernelContext& context);
+
+}  // namespace motley::engine::native
+
+#endif  // MOTLEY_ENGINE_NATIVE_KERNELS_KERNELS_H_

@@ -1,0 +1,73 @@
+#include "motley/engine/native/lanes.h"
+
+#include <cblas.h>
+#include <omp.h>
+
+#include "motley/base/check.h"
+
+namespace motley::engine::native {
+
+void Barrier::Wait() {
+  if (count_ == 1) return;
+  const std::uint32_t round = round_.load(std::memory_order_acquire);
+  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == count_) {
+    arrived_.store(0, std::memory_order_relaxed);
+    round_.store(round + 1, std::memory_order_release);
+    round_.notify_all();
+    return;
+  }
+  // About 20 microseconds: longer than the usual difference between lanes, shorter than what
+  // sleeping and waking costs.
+  constexpr int kSpins = 5000;
+  for (int spin = 0; spin < kSpins; ++spin) {
+    if (round_.load(std::memory_order_acquire) != round) return;
+  }
+  while (round_.load(std::memory_order_acquire) == round) round_.wait(round);
+}
+
+LanePool::LanePool(int lanes) {
+  MOTLEY_CHECK(lanes >= 1, "a device needs a lane");
+  openblas_set_num_threads(1);
+  threads_.reserve(static_cast<std::size_t>(lanes));
+  for (int lane = 0; lane < lanes; ++lane) {
+    threads_.emplace_back([this, lane] { Loop(lane); });
+  }
+}
+
+LanePool::~LanePool() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  begin_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void LanePool::Run(int lanes, const std::function<void(int)>& work) {
+  MOTLEY_CHECK(lanes >= 1 && lanes <= size(), "{} lanes of {}", lanes, size());
+  std::unique_lock lock(mutex_);
+  work_ = &work;
+  active_ = running_ = lanes;
+  ++round_;
+  begin_.notify_all();
+  end_.wait(lock, [this] { return running_ == 0; });
+}
+
+void LanePool::Loop(int lane) {
+  omp_set_num_threads(1);
+  std::uint64_t seen = 0;
+  std::unique_lock lock(mutex_);
+  while (true) {
+    begin_.wait(lock, [&] { return stop_ || round_ != seen; });
+    if (stop_) return;
+    seen = round_;
+    if (lane >= active_) continue;
+    const std::function<void(int)>& work = *work_;
+    lock.unlock();
+    work(lane);
+    lock.lock();
+    if (--running_ == 0) end_.notify_one();
+  }
+}
+
+}  // namespace motley::engine::native

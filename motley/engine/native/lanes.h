@@ -1,0 +1,57 @@
+#ifndef MOTLEY_ENGINE_NATIVE_LANES_H_
+#define MOTLEY_ENGINE_NATIVE_LANES_H_
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace motley::engine::native {
+
+// Where `count` lanes wait for each other. Spins briefly, because lanes usually arrive together,
+// then sleeps, because another program may have taken a core.
+class Barrier {
+ public:
+  explicit Barrier(int count) : count_(count) {}
+  void Wait();
+
+ private:
+  const int count_;
+  std::atomic<int> arrived_{0};
+  std::atomic<std::uint32_t> round_{0};
+};
+
+// One thread per lane, kept for the life of the device. Each runs its libraries with one thread, so
+// that nothing forks inside a layer.
+//
+// Thread safety: one Run at a time.
+class LanePool {
+ public:
+  explicit LanePool(int lanes);
+  ~LanePool();
+  LanePool(const LanePool&) = delete;
+  LanePool& operator=(const LanePool&) = delete;
+
+  int size() const { return static_cast<int>(threads_.size()); }
+  // Calls work(lane) on the first `lanes` lanes and returns when all have returned.
+  void Run(int lanes, const std::function<void(int lane)>& work);
+
+ private:
+  void Loop(int lane);
+
+  std::mutex mutex_;
+  std::condition_variable begin_, end_;
+  const std::function<void(int)>* work_ = nullptr;
+  std::uint64_t round_ = 0;
+  int active_ = 0;   // lanes that take part in this round
+  int running_ = 0;  // of these, not yet done
+  bool stop_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace motley::engine::native
+
+#endif  // MOTLEY_ENGINE_NATIVE_LANES_H_

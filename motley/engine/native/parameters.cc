@@ -1,0 +1,66 @@
+#include "motley/engine/native/parameters.h"
+
+namespace motley::engine::native {
+namespace {
+
+std::int64_t Floats(const dnnl::memory::desc& desc) {
+  return static_cast<std::int64_t>(desc.get_size() / sizeof(float));
+}
+
+}  // namespace
+
+Parameters::Parameters(const graph::Graph& graph, dnnl::engine engine)
+    : graph_(graph), engine_(std::move(engine)), gradients_(graph.parameters().size()) {}
+
+float* Parameters::Copy(int index, const dnnl::memory::desc& plain,
+                        const dnnl::memory::desc& layout, bool backward_only) {
+  for (const auto& entry : copies_) {
+    if (entry->index == index && entry->layout == layout) {
+      entry->backward_only = entry->backward_only && backward_only;
+      return entry->values.data();
+    }
+  }
+  auto entry = std::make_unique<CopyEntry>();
+  entry->index = index;
+  entry->layout = layout;
+  entry->backward_only = backward_only;
+  entry->values.Reset(Floats(layout));
+  entry->reorder = Reorder(plain, layout, engine_);
+  copies_.push_back(std::move(entry));
+  return copies_.back()->values.data();
+}
+
+void Parameters::Refresh(const float* weights, bool training, int lane, int lanes) {
+  for (std::size_t i = static_cast<std::size_t>(lane); i < copies_.size();
+       i += static_cast<std::size_t>(lanes)) {
+    CopyEntry& entry = *copies_[i];
+    if (entry.backward_only && !training) continue;
+    const auto offset = graph_.parameters()[static_cast<std::size_t>(entry.index)].offset;
+    entry.reorder.Execute(weights + offset, entry.values.data());
+  }
+}
+
+void Parameters::SetGradientLayout(int index, const dnnl::memory::desc& plain,
+                                   const dnnl::memory::desc& layout) {
+  auto& entry = gradients_[static_cast<std::size_t>(index)];
+  if (entry.has_value() || plain == layout) return;
+  entry = GradientEntry{layout, Reorder(layout, plain, engine_)};
+}
+
+std::int64_t Parameters::GradientSize(int index) const {
+  const auto& entry = gradients_[static_cast<std::size_t>(index)];
+  return entry.has_value() ? Floats(entry->layout)
+                           : graph_.parameters()[static_cast<std::size_t>(index)].size;
+}
+
+bool Parameters::GradientIsPlain(int index) const {
+  return !gradients_[static_cast<std::size_t>(index)].has_value();
+}
+
+void Parameters::ExportGradient(int index, const float* gradient, float* canonical) {
+  auto& entry = gradients_[static_cast<std::size_t>(index)];
+  MOTLEY_CHECK(entry.has_value(), "gradient {} is canonical already", index);
+  entry->reorder.Execute(gradient, canonical);
+}
+
+}  // namespace motley::engine::native
