@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Everything that must hold before a change is merged: set-up, the arrows between the folders, the
+# development build with all tests, and the sanitizer builds with the tests labelled `sanitize`.
+#
+#   scripts/test.sh          all of it
+#   scripts/test.sh --quick  without the sanitizer builds
+#
+# Tests labelled `data` need real files and are skipped where these are missing, except when
+# CI=true.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+quick=false
+case "${1:-}" in
+  "") ;;
+  --quick) quick=true ;;
+  *)
+    echo "usage: scripts/test.sh [--quick]" >&2
+    exit 2
+    ;;
+esac
+
+scripts/setup.sh --tests
+python3 scripts/check_arrows.py
+
+build() {
+  echo "== building $1"
+  cmake --preset "$1" >/dev/null
+  cmake --build --preset "$1"
+}
+
+build dev
+ctest --preset dev -j "$(nproc)"
+if $quick; then exit 0; fi
+
+build asan
+ctest --preset asan -j "$(nproc)"
+bench/fuzz.sh 4
+build tsan
+ctest --preset tsan -j "$(nproc)"
