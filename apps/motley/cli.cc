@@ -1,0 +1,204 @@
+#include "apps/motley/cli.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <exception>
+#include <functional>
+
+#include "apps/motley/commands.h"
+#include "apps/motley/suggest.h"
+#include "apps/motley/version.h"
+
+namespace motley::app {
+namespace {
+
+using base::Result;
+using base::Status;
+
+constexpr const char* kAbout =
+    "Motley trains neural networks on this machine.\n\n"
+    "  motley train                 trains LeNet on MNIST: nothing to prepare\n"
+    "  motley train job.toml        trains what the job file says; examples/ has some\n"
+    "  motley export RUN --onnx net.onnx   takes the trained net elsewhere\n";
+
+constexpr const char* kTrainExamples =
+    "Examples:\n"
+    "  motley train\n"
+    "  motley train --set model.zoo=cifar_quick --set data.train=cifar:DIR\n"
+    "  motley train job.toml --set train.batch=128 --out runs/small-batch\n"
+    "  motley train job.toml --out runs/long --resume auto    (start, or go on after a stop)\n"
+    "  motley train job.toml --dry-run\n\n"
+    "Ctrl-C writes a checkpoint and stops; twice stops at once. SIGUSR1 writes a checkpoint.\n"
+    "Exit codes: 0 done, 1 failed, 2 wrong usage or input, 4 stopped before the target.";
+
+constexpr const char* kBenchExamples =
+    "Example:\n"
+    "  motley bench --model resnet18 --batch 64 --input 3x32x32 --classes 10 --threads 2";
+
+constexpr const char* kExportExamples =
+    "Example:\n"
+    "  motley export runs/20260131-120000-lenet --onnx lenet.onnx";
+
+struct AllArgs {
+  TrainArgs train;
+  ModelsArgs models;
+  DataGetArgs data_get;
+  ExportArgs exported;
+  BenchArgs bench;
+  DoctorArgs doctor;
+};
+
+using Command = std::function<Result<int>()>;
+
+void AddJson(CLI::App& verb, bool& json) {
+  verb.add_flag("--json", json, "Answer in JSON on standard output");
+}
+
+void AddTrain(CLI::App& app, TrainArgs& args, const Environment& environment, Command& command) {
+  CLI::App* verb = app.add_subcommand("train", "Train a network on this machine")->group("Train");
+  verb->add_option("job", args.job, "A job file (TOML); left out: LeNet on MNIST");
+  verb->add_option("--set", args.sets, "Set one key of the job; may be repeated")
+      ->type_name("SECTION.KEY=VALUE")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  verb->add_option("--out", args.out, "Run directory; left out: runs/DATE-TIME-MODEL")
+      ->type_name("DIR");
+  verb->add_option("--resume", args.resume,
+                   "Go on with the run in DIR; auto: with that of --out, or the newest below "
+                   "runs/, if it has a checkpoint")
+      ->type_name("DIR|auto");
+  verb->add_flag("--dry-run", args.dry_run, "Check everything and show where each value came from");
+  verb->add_flag("--help-keys", args.help_keys, "List every key of a job file");
+  AddJson(*verb, args.json);
+  verb->footer(kTrainExamples);
+  verb->callback([&] { command = [&] { return Train(args, environment); }; });
+}
+
+void AddExport(CLI::App& app, ExportArgs& args, Command& command) {
+  CLI::App* verb = app.add_subcommand("export", "Write a run's newest weights for other programs")
+                       ->group("Train");
+  verb->add_option("run", args.run, "The run directory")->required()->type_name("DIR");
+  verb->add_option("--onnx", args.onnx, "Write an ONNX file for inference")->type_name("FILE");
+  verb->add_option("--safetensors", args.safetensors, "Write the weights as safetensors")
+      ->type_name("FILE");
+  AddJson(*verb, args.json);
+  verb->footer(kExportExamples);
+  verb->callback([&] { command = [&] { return Export(args); }; });
+}
+
+void AddModels(CLI::App& app, ModelsArgs& args, Command& command) {
+  CLI::App* verb =
+      app.add_subcommand("models", "List the networks that can be named")->group("Look around");
+  AddJson(*verb, args.json);
+  verb->callback([&] { command = [&] { return Models(args); }; });
+}
+
+void AddData(CLI::App& app, DataGetArgs& args, const Environment& environment, Command& command) {
+  CLI::App* verb = app.add_subcommand("data", "Datasets that can be named")->group("Look around");
+  verb->require_subcommand(1);
+  CLI::App* get = verb->add_subcommand("get", "Fetch a dataset into the cache, or check it there");
+  get->add_option("name", args.name, "mnist")->required();
+  AddJson(*get, args.json);
+  get->callback([&] { command = [&] { return DataGet(args, environment); }; });
+}
+
+void AddBench(CLI::App& app, BenchArgs& args, Command& command) {
+  CLI::App* verb =
+      app.add_subcommand("bench", "Measure training speed against this machine's GEMM peak")
+          ->group("Look around");
+  verb->add_option("--model", args.model, "A network of `motley models`")->capture_default_str();
+  verb->add_option("--batch", args.batch, "Images per step")->capture_default_str();
+  verb->add_option("--input", args.input, "Image shape; left out: the authors' own")
+      ->type_name("CxHxW");
+  verb->add_option("--classes", args.classes, "Class count; left out: the authors' own");
+  verb->add_option("--threads", args.threads, "Cores to use; left out: all");
+  verb->add_option("--seconds", args.seconds, "How long to measure")->capture_default_str();
+  AddJson(*verb, args.json);
+  verb->footer(kBenchExamples);
+  verb->callback([&] { command = [&] { return Bench(args); }; });
+}
+
+void AddDoctor(CLI::App& app, DoctorArgs& args, const Environment& environment, Command& command) {
+  CLI::App* verb =
+      app.add_subcommand("doctor", "Check this machine, and say what to fix")->group("Look around");
+  AddJson(*verb, args.json);
+  verb->callback([&] { command = [&] { return Doctor(args, environment); }; });
+}
+
+// --dry_run is as good as --dry-run. Values stay as they are.
+void AcceptSnakeCaseFlags(std::vector<std::string>& arguments) {
+  for (std::string& argument : arguments) {
+    if (argument == "--") return;
+    if (!argument.starts_with("--")) continue;
+    const auto end = argument.begin() +
+                     static_cast<std::ptrdiff_t>(std::min(argument.find('='), argument.size()));
+    std::replace(argument.begin(), end, '_', '-');
+  }
+}
+
+// The parser only says that it did not expect the word.
+bool RefuseUnknownVerb(const CLI::App& app, const std::vector<std::string>& arguments) {
+  if (arguments.empty() || arguments.front().starts_with('-')) return false;
+  std::vector<std::string> verbs;
+  for (const CLI::App* verb : app.get_subcommands({})) verbs.push_back(verb->get_name());
+  if (std::find(verbs.begin(), verbs.end(), arguments.front()) != verbs.end()) return false;
+  const auto near = Nearest(arguments.front(), verbs);
+  fmt::print(stderr, "motley: there is no verb '{}'\n  fix: {}\n", arguments.front(),
+             near ? fmt::format("did you mean `motley {}`?", *near)
+                  : fmt::format("the verbs are {}", fmt::join(verbs, ", ")));
+  return true;
+}
+
+int ExitCodeOf(const Status& status) {
+  const bool users_input =
+      status.code() == base::Code::kInvalidInput || status.code() == base::Code::kNotFound;
+  return users_input ? kExitUsage : kExitFailed;
+}
+
+int Execute(const Command& command) {
+  // Libraries may throw where we do not expect it, out of memory first of all.
+  try {
+    const Result<int> code = command();
+    if (code.ok()) return *code;
+    fmt::print(stderr, "motley: {}\n", code.status().ToString());
+    return ExitCodeOf(code.status());
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "motley: out of memory\n  fix: lower train.batch, or use a smaller model\n");
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "motley: unexpected failure: {}\n", error.what());
+  }
+  return kExitFailed;
+}
+
+}  // namespace
+
+int RunProgram(std::vector<std::string> arguments, const Environment& environment) {
+  CLI::App app(kAbout, "motley");
+  app.set_version_flag("--version", std::string("motley ") + kVersion);
+  app.require_subcommand(1);
+  app.footer("`motley VERB --help` says more about each.");
+  AllArgs args;
+  Command command;
+  AddTrain(app, args.train, environment, command);
+  AddExport(app, args.exported, command);
+  AddModels(app, args.models, command);
+  AddData(app, args.data_get, environment, command);
+  AddBench(app, args.bench, command);
+  AddDoctor(app, args.doctor, environment, command);
+
+  AcceptSnakeCaseFlags(arguments);
+  if (arguments.empty()) {
+    fmt::print(stderr, "{}", app.help());
+    return kExitUsage;
+  }
+  if (RefuseUnknownVerb(app, arguments)) return kExitUsage;
+  std::reverse(arguments.begin(), arguments.end());  // the order that CLI11 wants
+  try {
+    app.parse(arguments);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kExitDone : kExitUsage;
+  }
+  return Execute(command);
+}
+
+}  // namespace motley::app

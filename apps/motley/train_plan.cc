@@ -1,0 +1,127 @@
+#include "apps/motley/train_plan.h"
+
+#include <ctime>
+#include <utility>
+
+#include "motley/engine/native/native_device.h"
+
+namespace motley::app {
+namespace {
+
+using base::Result;
+
+std::int64_t CommittedSamples(const run::TrainState& state) {
+  std::int64_t samples = 0;
+  for (const auto& [begin, end] : state.committed) samples += end - begin;
+  return samples;
+}
+
+Result<run::TrainState> LoadState(const ResumePoint& point, const ResolvedJob& resolved,
+                                  const Prepared& prepared, ProgressView& view) {
+  MOTLEY_ASSIGN_OR_RETURN(const run::TrainState manifest, run::LoadManifest(point.checkpoint));
+  MOTLEY_RETURN_IF_ERROR(CheckSameJob(manifest.job, resolved, prepared.facts));
+  MOTLEY_ASSIGN_OR_RETURN(run::TrainState state,
+                          run::LoadCheckpoint(point.checkpoint, prepared.model.graph));
+  const auto before = state.job.find("device.threads");
+  const std::string& now = prepared.facts.at("device.threads");
+  if (before != state.job.end() && before->second != now) {
+    view.Line(
+        fmt::format("note: the run had device.threads = {} and goes on with {}: the result "
+                    "is as good, but not bit for bit that of one uninterrupted run",
+                    before->second, now));
+  }
+  view.Line(fmt::format("resuming {} at step {} ({} samples into epoch {})",
+                        point.files.folder.string(), state.step, CommittedSamples(state),
+                        state.epoch + 1));
+  return state;
+}
+
+}  // namespace
+
+Result<ResolvedJob> LoadJobOf(const TrainArgs& args, const Environment& environment,
+                              const std::optional<ResumePoint>& point) {
+  JobSources sources{.file = args.job, .sets = args.sets, .environment = environment};
+  // A resumed run is the same job unless told otherwise.
+  if (args.job.empty() && point && std::filesystem::exists(point->files.job())) {
+    sources.file = point->files.job().string();
+  }
+  return LoadJob(sources);
+}
+
+Result<TrainPlan> MakePlan(const TrainArgs& args, const Environment& environment,
+                           ProgressView& view) {
+  MOTLEY_ASSIGN_OR_RETURN(const auto point, FindResumePoint(args.resume, args.out, kRuns));
+  MOTLEY_ASSIGN_OR_RETURN(ResolvedJob resolved, LoadJobOf(args, environment, point));
+  RunFiles files{args.out.empty()
+                     ? DefaultRunFolder(kRuns, std::time(nullptr), ModelName(resolved.job))
+                     : std::filesystem::path(args.out)};
+  if (point) files = point->files;
+  const bool restart = args.resume == "auto";
+  // Before the data is opened, because that may take a while.
+  if (!point) MOTLEY_RETURN_IF_ERROR(CheckFree(files, restart));
+  MOTLEY_ASSIGN_OR_RETURN(const std::filesystem::path cache, DataCache(environment));
+  MOTLEY_ASSIGN_OR_RETURN(
+      Prepared prepared,
+      Prepare(resolved, {.cache = cache,
+                         .fetch = true,
+                         .load_weights = !point,
+                         .on_progress = [&](const std::string& text) { view.Line(text); }}));
+  std::optional<run::TrainState> resumed;
+  if (point) {
+    MOTLEY_ASSIGN_OR_RETURN(resumed, LoadState(*point, resolved, prepared, view));
+  }
+  return TrainPlan{.resolved = std::move(resolved),
+                   .prepared = std::move(prepared),
+                   .files = std::move(files),
+                   .restart = restart,
+                   .checkpoint = point ? point->checkpoint : std::filesystem::path(),
+                   .resumed = std::move(resumed)};
+}
+
+Result<RunLock> TakeRunDirectory(const TrainPlan& plan) {
+  MOTLEY_ASSIGN_OR_RETURN(RunLock lock, RunLock::Take(plan.files));
+  if (!plan.resumed) {
+    MOTLEY_RETURN_IF_ERROR(CheckFree(plan.files, plan.restart));
+    return lock;
+  }
+  MOTLEY_ASSIGN_OR_RETURN(const auto newest, run::FindCheckpoint(plan.files.checkpoints()));
+  if (newest == plan.checkpoint) return lock;
+  return base::Unavailable("{}: another process has written {} meanwhile",
+                           plan.files.folder.string(), newest.string())
+      .WithFix("start the same command again");
+}
+
+Result<run::TrainOptions> MakeOptions(const TrainPlan& plan) {
+  const Job& job = plan.resolved.job;
+  run::TrainOptions options;
+  options.batch = job.train.batch;
+  options.sgd = {.learning_rate = static_cast<float>(job.train.learning_rate),
+                 .momentum = static_cast<float>(job.train.momentum),
+                 .weight_decay = static_cast<float>(job.train.weight_decay),
+                 .nesterov = job.train.nesterov};
+  MOTLEY_ASSIGN_OR_RETURN(options.schedule,
+                          optim::Schedule::Parse(job.train.schedule, job.train.warmup_steps));
+  options.seed = static_cast<std::uint64_t>(job.train.seed);
+  options.epochs = EpochLimit(job);
+  options.target_accuracy = job.train.target_accuracy;
+  options.max_seconds = job.train.max_seconds;
+  options.train_transform = plan.prepared.train_transform;
+  options.test_transform = plan.prepared.test_transform;
+  options.loader_threads = static_cast<int>(job.data.threads);
+  options.checkpoints = plan.files.checkpoints();
+  options.checkpoint_seconds = job.checkpoint.every_seconds;
+  options.keep_checkpoints = static_cast<int>(job.checkpoint.keep);
+  options.job = plan.prepared.facts;
+  return options;
+}
+
+Result<std::unique_ptr<engine::Device>> MakeDevice(const TrainPlan& plan) {
+  engine::DeviceOptions options;
+  options.threads = std::stoi(plan.prepared.facts.at("device.threads"));
+  options.bn_batch = plan.resolved.job.train.bn_batch;
+  if (plan.resumed) options.kernel_choices = plan.resumed->kernel_choices;
+  return engine::native::MakeNativeDevice(
+      std::make_shared<const graph::Graph>(plan.prepared.model.graph), options);
+}
+
+}  // namespace motley::app

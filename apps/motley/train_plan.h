@@ -1,0 +1,47 @@
+#ifndef MOTLEY_APPS_MOTLEY_TRAIN_PLAN_H_
+#define MOTLEY_APPS_MOTLEY_TRAIN_PLAN_H_
+
+#include <memory>
+#include <optional>
+
+#include "apps/motley/commands.h"
+#include "apps/motley/job.h"
+#include "apps/motley/prepare.h"
+#include "apps/motley/progress.h"
+#include "apps/motley/run_dir.h"
+#include "motley/engine/device.h"
+#include "motley/run/trainer.h"
+
+namespace motley::app {
+
+// Where runs go that no --out places elsewhere.
+inline constexpr const char* kRuns = "runs";
+
+// A run that is about to begin: checked, but with nothing written yet.
+struct TrainPlan {
+  ResolvedJob resolved;
+  Prepared prepared;
+  RunFiles files;
+  bool restart = false;              // over the remains of a run that never reached a checkpoint
+  std::filesystem::path checkpoint;  // that `resumed` came from
+  std::optional<run::TrainState> resumed;  // none: from fresh weights
+};
+
+// Finds the run to resume, loads the job, opens and checks everything it names. Notes for the user
+// go to `view`.
+base::Result<TrainPlan> MakePlan(const TrainArgs& args, const Environment& environment,
+                                 ProgressView& view);
+
+// The job of these arguments; that of the resumed run when they name none.
+base::Result<ResolvedJob> LoadJobOf(const TrainArgs& args, const Environment& environment,
+                                    const std::optional<ResumePoint>& point);
+
+// Makes the run directory and takes hold of it, unless somebody else worked in it meanwhile.
+base::Result<RunLock> TakeRunDirectory(const TrainPlan& plan);
+
+base::Result<run::TrainOptions> MakeOptions(const TrainPlan& plan);
+base::Result<std::unique_ptr<engine::Device>> MakeDevice(const TrainPlan& plan);
+
+}  // namespace motley::app
+
+#endif  // MOTLEY_APPS_MOTLEY_TRAIN_PLAN_H_
