@@ -8,15 +8,10 @@
 
 #include "motley/base/status.h"
 #include "motley/data/dataset.h"
+#include "motley/data/named_bytes.h"
 #include "motley/data/source.h"
 
 namespace motley::data {
-
-// The bytes of a file and the name that messages call it by.
-struct NamedBytes {
-  std::string origin;
-  std::string bytes;
-};
 
 // Images (unsigned bytes, [n, height, width] or [n, channels, height, width]) and their labels
 // (unsigned bytes, [n]) in the IDX format of MNIST, uncompressed. Classes are "0", "1", …: as many

@@ -6,7 +6,10 @@
 #include <system_error>
 #include <utility>
 
+#include "motley/data/cifar.h"
+#include "motley/data/glyphs.h"
 #include "motley/data/idx.h"
+#include "motley/data/images.h"
 #include "motley/data/mnist.h"
 #include "motley/data/source.h"
 
@@ -30,12 +33,15 @@ base::Status CheckExists(const std::string& spec, const std::filesystem::path& p
 base::Result<std::unique_ptr<Source>> OpenSource(const std::string& spec,
                                                  const OpenOptions& options) {
   if (spec == "mnist") return Mnist(options);
+  if (spec == "glyphs") return Glyphs();
   const auto colon = spec.find(':');
-  const std::string kind = spec.substr(0, colon);
-  if (colon != std::string::npos && kind == "idx") {
+  const std::string kind = colon == std::string::npos ? "" : spec.substr(0, colon);
+  if (kind == "idx" || kind == "cifar" || kind == "images") {
     const std::filesystem::path path = spec.substr(colon + 1);
     MOTLEY_RETURN_IF_ERROR(CheckExists(spec, path));
-    return IdxFolder(path);
+    if (kind == "idx") return IdxFolder(path);
+    if (kind == "cifar") return CifarFolder(path);
+    return Images(path, options);
   }
   return base::InvalidInput("data '{}': unknown kind of data", spec)
       .WithFix(fmt::format("write {}", kForms));
@@ -70,7 +76,7 @@ base::Result<DataPair> Open(const std::string& train, const std::string& test,
     MOTLEY_ASSIGN_OR_RETURN(pair.test, source->Open(Part::kTest, pair.train.get()));
   } else {
     MOTLEY_ASSIGN_OR_RETURN(const auto other, OpenSource(test, options));
-    MOTLEY_ASSIGN_OR_RETURN(pair.test, other->Open(Part::kTest, pair.train.get()));
+    MOTLEY_ASSIGN_OR_RETURN(pair.test, other->Open(Part::kTestOnly, pair.train.get()));
   }
   MOTLEY_RETURN_IF_ERROR(CheckAgreement(*pair.train, *pair.test));
   return pair;

@@ -8,7 +8,11 @@
 
 namespace motley::data {
 
-enum class Part { kTrain, kTest };
+enum class Part {
+  kTrain,
+  kTest,      // what belongs to the training part of the same source
+  kTestOnly,  // of a source named for testing alone: one that is not divided is all test
+};
 
 // One place that samples come from: a folder, an archive, a named or generated set. What both
 // parts share (the bytes of an archive) is read once.
