@@ -2,7 +2,9 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
+#include <span>
 #include <unordered_set>
 
 #include "motley/base/rng.h"
@@ -72,6 +74,18 @@ std::vector<bool> NeedsGradient(const Graph& graph) {
     }
   }
   return needs;
+}
+
+// Whether the output of a layer goes through a ReLU before the next layer with weights.
+bool FeedsRelu(const Graph& graph, NodeId id) {
+  for (NodeId next = id + 1; next < graph.size(); ++next) {
+    const Node& node = graph.node(next);
+    if (std::find(node.inputs.begin(), node.inputs.end(), id) == node.inputs.end()) continue;
+    if (node.op == Op::kRelu || node.op == Op::kRelu6) return true;
+    const bool has_weights = node.op == Op::kConv || node.op == Op::kFullyConnected;
+    if (!has_weights && FeedsRelu(graph, next)) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -292,10 +306,6 @@ Result<Graph> GraphBuilder::Build(NodeId logits) && {
 Model InitialModel(Graph graph, std::uint64_t seed) {
   std::vector<float> weights(static_cast<std::size_t>(graph.parameter_count()), 0.0F);
   std::vector<float> buffers(static_cast<std::size_t>(graph.buffer_count()), 0.0F);
-  NodeId last = 0;  // the last layer with a weight matrix
-  for (const Tensor& t : graph.parameters()) {
-    if (t.shape.size() > 1) last = t.node;
-  }
   for (std::size_t i = 0; i < graph.parameters().size(); ++i) {
     const Tensor& t = graph.parameters()[i];
     const std::span<float> values = std::span(weights).subspan(static_cast<std::size_t>(t.offset),
@@ -306,7 +316,7 @@ Model InitialModel(Graph graph, std::uint64_t seed) {
       continue;
     }
     const double fan_in = static_cast<double>(t.size / t.shape[0]);
-    const double gain = t.node == last ? 1.0 : 2.0;
+    const double gain = FeedsRelu(graph, t.node) ? 2.0 : 1.0;
     const double deviation = std::sqrt(gain / fan_in);
     base::Rng rng(base::Key({seed, i}));
     for (float& value : values) value = static_cast<float>(deviation * rng.Normal());

@@ -245,9 +245,9 @@ struct Model {
   std::vector<float> buffers;
 };
 
-// Fresh weights: He-normal by fan-in for convolutions and fully connected layers (the last layer
-// with standard deviation 1/sqrt(fan_in)), biases 0, gamma 1, beta 0, running mean 0, variance 1.
-// Keyed by (seed, parameter), so independent of everything else.
+// Fresh weights: normal with variance 2 / fan_in where a ReLU follows (He), 1 / fan_in elsewhere,
+// for convolutions and fully connected layers; biases 0, gamma 1, beta 0, running mean 0,
+// variance 1. Keyed by (seed, parameter), so independent of everything else.
 Model InitialModel(Graph graph, std::uint64_t seed);
 
 }  // namespace motley::graph
