@@ -69,10 +69,36 @@ bool ReadHeader(Decoder& decoder, const unsigned char* data, std::size_t size) {
   return true;
 }
 
+// Made for printing, with four inks. libjpeg leaves the conversion of those to its callers.
+bool IsPrint(const Decoder& decoder) {
+  return decoder.jpeg.jpeg_color_space == JCS_CMYK || decoder.jpeg.jpeg_color_space == JCS_YCCK;
+}
+
+// Four inks to grey or RGB. Adobe's programs, and after them all others, store inks inverted and
+// say so with a marker.
+std::vector<std::uint8_t> FromInks(const std::vector<std::uint8_t>& inks, bool inverted,
+                                   bool grey) {
+  std::vector<std::uint8_t> out;
+  out.reserve(inks.size() / 4 * (grey ? 1 : 3));
+  const int flip = inverted ? 0 : 255;
+  for (std::size_t i = 0; i + 3 < inks.size(); i += 4) {
+    std::array<int, 3> rgb{};
+    for (std::size_t c = 0; c < 3; ++c) {
+      rgb[c] = ((inks[i + c] ^ flip) * (inks[i + 3] ^ flip) + 127) / 255;
+    }
+    if (grey) {  // ITU-R 601, as libjpeg's own
+      out.push_back(static_cast<std::uint8_t>((299 * rgb[0] + 587 * rgb[1] + 114 * rgb[2]) / 1000));
+    } else {
+      for (const int value : rgb) out.push_back(static_cast<std::uint8_t>(value));
+    }
+  }
+  return out;
+}
+
 // Fixes the size of the output without decoding.
 bool SetOutput(Decoder& decoder, bool grey, unsigned eighths) {
   if (setjmp(decoder.escape) != 0) return false;  // NOLINT(cert-err52-cpp)
-  decoder.jpeg.out_color_space = grey ? JCS_GRAYSCALE : JCS_RGB;
+  decoder.jpeg.out_color_space = IsPrint(decoder) ? JCS_CMYK : grey ? JCS_GRAYSCALE : JCS_RGB;
   decoder.jpeg.dct_method = JDCT_ISLOW;
   decoder.jpeg.scale_num = eighths;
   decoder.jpeg.scale_denom = 8;
@@ -129,10 +155,13 @@ base::Result<Image> DecodeJpeg(std::string_view bytes, const std::string& origin
   Image image{.channels = grey ? 1 : 3,
               .height = static_cast<int>(decoder.jpeg.output_height),
               .width = static_cast<int>(decoder.jpeg.output_width)};
-  const auto stride =
-      static_cast<std::size_t>(image.width) * static_cast<std::size_t>(image.channels);
+  const std::size_t stride = static_cast<std::size_t>(image.width) *
+                             static_cast<std::size_t>(decoder.jpeg.out_color_components);
   image.pixels.resize(stride * static_cast<std::size_t>(image.height));
   if (!ReadRows(decoder, image.pixels.data(), stride)) return Failure(decoder, origin);
+  if (IsPrint(decoder)) {
+    image.pixels = FromInks(image.pixels, decoder.jpeg.saw_Adobe_marker != FALSE, grey);
+  }
   return image;
 }
 

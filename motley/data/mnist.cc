@@ -161,12 +161,7 @@ base::Status EnsurePresent(const OpenOptions& options) {
     return base::InvalidInput("mnist: no folder to keep named datasets in was given");
   }
   const fs::path folder = options.cache / "mnist";
-  if (HasAnyFile(folder)) return {};
-  try {
-    return FetchInto(folder, options);
-  } catch (const std::exception& exception) {
-    return base::Internal("mnist: {}", exception.what());
-  }
+  return HasAnyFile(folder) ? base::Status() : FetchInto(folder, options);
 }
 
 class MnistSource final : public Source {

@@ -1,6 +1,7 @@
 #include "motley/data/open.h"
 
 #include <algorithm>
+#include <exception>
 #include <memory>
 #include <string_view>
 #include <system_error>
@@ -65,10 +66,8 @@ base::Status CheckAgreement(const Dataset& train, const Dataset& test) {
                             train.classes().size(), test.classes().size());
 }
 
-}  // namespace
-
-base::Result<DataPair> Open(const std::string& train, const std::string& test,
-                            const OpenOptions& options) {
+base::Result<DataPair> OpenPair(const std::string& train, const std::string& test,
+                                const OpenOptions& options) {
   MOTLEY_ASSIGN_OR_RETURN(const auto source, OpenSource(train, options));
   DataPair pair;
   MOTLEY_ASSIGN_OR_RETURN(pair.train, source->Open(Part::kTrain, nullptr));
@@ -82,8 +81,23 @@ base::Result<DataPair> Open(const std::string& train, const std::string& test,
   return pair;
 }
 
+}  // namespace
+
+base::Result<DataPair> Open(const std::string& train, const std::string& test,
+                            const OpenOptions& options) {
+  try {
+    return OpenPair(train, test, options);
+  } catch (const std::exception& exception) {  // out of memory, or a path the system cannot take
+    return base::Internal("data '{}': {}", train, exception.what());
+  }
+}
+
 base::Result<std::filesystem::path> Fetch(const std::string& name, const OpenOptions& options) {
-  if (name == "mnist") return FetchMnist(options);
+  try {
+    if (name == "mnist") return FetchMnist(options);
+  } catch (const std::exception& exception) {
+    return base::Internal("{}: {}", name, exception.what());
+  }
   return base::InvalidInput("'{}' cannot be fetched", name).WithFix("only 'mnist' can be fetched");
 }
 

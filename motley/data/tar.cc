@@ -4,11 +4,14 @@
 #include <archive_entry.h>
 
 #include <algorithm>
+#include <fstream>
 #include <memory>
 #include <utility>
 
 namespace motley::data {
 namespace {
+
+constexpr std::size_t kTarBlock = 512;
 
 struct ArchiveCloser {
   void operator()(archive* reader) const { archive_read_free(reader); }
@@ -90,9 +93,10 @@ base::Status Visit(archive* reader, const std::string& origin, const TarLimits& 
     const char* raw = NameOf(entry);
     if (raw == nullptr) return base::InvalidInput("{}: an entry without a readable name", at);
     MOTLEY_ASSIGN_OR_RETURN(const auto name, CleanName(raw, at));
-    if (archive_entry_filetype(entry) != AE_IFREG || archive_entry_hardlink(entry) != nullptr ||
-        !visitor.wanted(name)) {
-      continue;
+    if (archive_entry_filetype(entry) == AE_IFDIR || !visitor.wanted(name)) continue;
+    if (archive_entry_filetype(entry) != AE_IFREG || archive_entry_hardlink(entry) != nullptr) {
+      return base::InvalidInput("{}: entry '{}' is a link or a special file", origin, name)
+          .WithFix("pack the archive with tar --dereference --hard-dereference");
     }
     MOTLEY_ASSIGN_OR_RETURN(auto bytes,
                             ReadEntry(reader, fmt::format("{}: entry '{}'", origin, name),
@@ -100,6 +104,27 @@ base::Status Visit(archive* reader, const std::string& origin, const TarLimits& 
     left -= bytes.size();
     MOTLEY_RETURN_IF_ERROR(visitor.take(name, std::move(bytes)));
   }
+}
+
+bool IsCompressed(archive* reader) { return archive_filter_code(reader, 0) != ARCHIVE_FILTER_NONE; }
+
+// An archive ends with blocks of zeros. libarchive does without them, and so takes a plain tar
+// that was cut off between two entries for a whole one. (gzip notices by itself.)
+base::Status CheckEnd(std::string_view tail, const std::string& origin) {
+  const bool zeros = std::all_of(tail.begin(), tail.end(), [](char c) { return c == 0; });
+  if (tail.size() == kTarBlock && zeros) return {};
+  return base::InvalidInput("{}: the archive is cut off: the blocks that mark its end are missing",
+                            origin);
+}
+
+base::Result<std::string> ReadTail(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string tail(kTarBlock, '\0');
+  if (file.seekg(-static_cast<std::streamoff>(kTarBlock), std::ios::end) &&
+      file.read(tail.data(), static_cast<std::streamsize>(tail.size()))) {
+    return tail;
+  }
+  return base::InvalidInput("{}: cannot read the end of the archive", path.string());
 }
 
 }  // namespace
@@ -111,7 +136,10 @@ base::Status ReadTarFile(const std::filesystem::path& path, const TarLimits& lim
   if (archive_read_open_filename(reader.get(), path.c_str(), kBlock) != ARCHIVE_OK) {
     return Broken(reader.get(), path.string());
   }
-  return Visit(reader.get(), path.string(), limits, visitor);
+  MOTLEY_RETURN_IF_ERROR(Visit(reader.get(), path.string(), limits, visitor));
+  if (IsCompressed(reader.get())) return {};
+  MOTLEY_ASSIGN_OR_RETURN(const auto tail, ReadTail(path));
+  return CheckEnd(tail, path.string());
 }
 
 base::Status ReadTarBytes(std::string_view bytes, const std::string& origin,
@@ -120,7 +148,9 @@ base::Status ReadTarBytes(std::string_view bytes, const std::string& origin,
   if (archive_read_open_memory(reader.get(), bytes.data(), bytes.size()) != ARCHIVE_OK) {
     return Broken(reader.get(), origin);
   }
-  return Visit(reader.get(), origin, limits, visitor);
+  MOTLEY_RETURN_IF_ERROR(Visit(reader.get(), origin, limits, visitor));
+  if (IsCompressed(reader.get())) return {};
+  return CheckEnd(bytes.substr(bytes.size() - std::min(bytes.size(), kTarBlock)), origin);
 }
 
 }  // namespace motley::data

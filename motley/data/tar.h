@@ -26,7 +26,8 @@ struct TarVisitor {
 
 // Reads a tar or gzipped tar (nothing else is accepted). Nothing is written anywhere. Fails with
 // the archive, the entry and the reason when it is broken, cut off, larger than the limits, or has
-// an absolute name or one that climbs up. Memory grows with what arrives.
+// an absolute name or one that climbs up, or when a wanted entry is a link. Memory grows with what
+// arrives.
 base::Status ReadTarFile(const std::filesystem::path& path, const TarLimits& limits,
                          const TarVisitor& visitor);
 base::Status ReadTarBytes(std::string_view bytes, const std::string& origin,

@@ -71,6 +71,22 @@ TEST(CodecTest, ConvertsToTheWantedChannels) {
   }
 }
 
+TEST(CodecTest, TurnsInksIntoColours) {
+  std::vector<std::uint8_t> inks;
+  for (int i = 0; i < 16 * 16; ++i) inks.insert(inks.end(), {200, 100, 50, 128});
+  const auto bytes = Jpeg(16, 16, 4, inks);
+  const auto colour = DecodeImage(bytes, "x", {});
+  ASSERT_TRUE(colour.ok()) << colour.status().message();
+  ASSERT_EQ(colour->pixels.size(), 16U * 16 * 3);
+  EXPECT_NEAR(colour->pixels[0], 100, 2);
+  EXPECT_NEAR(colour->pixels[1], 50, 2);
+  EXPECT_NEAR(colour->pixels[2], 25, 2);
+  const auto grey = DecodeImage(bytes, "x", {.channels = 1});
+  ASSERT_TRUE(grey.ok());
+  EXPECT_EQ(grey->pixels.size(), 16U * 16);
+  EXPECT_NEAR(grey->pixels[0], 62, 2);
+}
+
 TEST(CodecTest, RefusesImagesCutOffAnywhere) {
   const auto pixels = Gradient(24, 24, 3);
   for (const auto& bytes : {Png(24, 24, 3, pixels), Jpeg(24, 24, 3, pixels)}) {

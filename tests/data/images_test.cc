@@ -126,9 +126,25 @@ TEST(ImagesTest, RefusesHostileAndBrokenArchives) {
   EXPECT_FALSE(OpenTar({{"a/1.txt", "text"}}).ok());
   EXPECT_FALSE(ImagesInTar("not a tar", "x", {}).ok());
   const std::string tar = Tar(SplitSet());
-  EXPECT_FALSE(ImagesInTar(tar.substr(0, 700), "x", {}).ok()) << "cut off within an entry";
+  for (std::size_t length = 0; length + 512 < tar.size(); length += 64) {
+    EXPECT_FALSE(ImagesInTar(tar.substr(0, length), "x", {}).ok()) << length;
+  }
+  EXPECT_TRUE(ImagesInTar(tar, "x", {}).ok());
   const std::string gz = Gzip(tar);
   EXPECT_FALSE(ImagesInTar(gz.substr(0, gz.size() / 2), "x", {}).ok());
+}
+
+TEST(ImagesTest, RefusesLinksThatWouldLoseSamples) {
+  auto tar = Tar({{"a/1.png", ""}, {"a/2.png", Flat(2, 2, 1, 5)}});
+  tar[156] = '2';  // a symbolic link
+  unsigned sum = 8 * ' ';
+  for (std::size_t i = 0; i < 512; ++i) {
+    if (i < 148 || i >= 156) sum += static_cast<unsigned char>(tar[i]);
+  }
+  tar.replace(148, 6, fmt::format("{:06o}", sum));
+  const auto source = ImagesInTar(tar, "x.tar", {});
+  ASSERT_FALSE(source.ok());
+  EXPECT_NE(source.status().message().find("link"), std::string::npos) << source.status().message();
 }
 
 TEST(ImagesTest, KeepsNamesThatAreNotAscii) {

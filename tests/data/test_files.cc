@@ -111,7 +111,7 @@ std::string Jpeg(int width, int height, int channels, const std::vector<std::uin
   encoder.image_width = static_cast<JDIMENSION>(width);
   encoder.image_height = static_cast<JDIMENSION>(height);
   encoder.input_components = channels;
-  encoder.in_color_space = channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
+  encoder.in_color_space = channels == 1 ? JCS_GRAYSCALE : channels == 3 ? JCS_RGB : JCS_CMYK;
   jpeg_set_defaults(&encoder);
   jpeg_set_quality(&encoder, 95, TRUE);
   jpeg_start_compress(&encoder, TRUE);

@@ -39,7 +39,7 @@ struct TarEntry {
 // A ustar archive without compression.
 std::string Tar(const std::vector<TarEntry>& entries);
 
-// Interleaved pixels to a file's bytes; channels 1 or 3.
+// Interleaved pixels to a file's bytes; channels 1 or 3, for a JPEG also 4 (inks, inverted).
 std::string Png(int width, int height, int channels, const std::vector<std::uint8_t>& pixels);
 std::string Jpeg(int width, int height, int channels, const std::vector<std::uint8_t>& pixels);
 

@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""Writes small sound files for the fuzzers to start from: make_seeds.py FOLDER.
+
+FOLDER/NAME_fuzz/ gets the seeds of the target NAME_fuzz. Standard library only.
+"""
+
+import base64
+import gzip
+import io
+import pathlib
+import struct
+import sys
+import tarfile
+import zlib
+
+# 8x8 grey; the standard library cannot write a JPEG.
+JPEG = base64.b64decode(
+    "/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDAAIBAQEBAQIBAQECAgICAgQDAgICAgUEBAMEBgUGBgYFBgYGBwkIBgcJ"
+    "BwYGCAsICQoKCgoKBggLDAsKDAkKCgr/wAALCAAIAAgBAREA/8QAHwAAAQUBAQEBAQEAAAAAAAAAAAECAwQFBgcI"
+    "CQoL/8QAtRAAAgEDAwIEAwUFBAQAAAF9AQIDAAQRBRIhMUEGE1FhByJxFDKBkaEII0KxwRVS0fAkM2JyggkKFhcY"
+    "GRolJicoKSo0NTY3ODk6Q0RFRkdISUpTVFVWV1hZWmNkZWZnaGlqc3R1dnd4eXqDhIWGh4iJipKTlJWWl5iZmqKj"
+    "pKWmp6ipqrKztLW2t7i5usLDxMXGx8jJytLT1NXW19jZ2uHi4+Tl5ufo6erx8vP09fb3+Pn6/9oACAEBAAA/APnn"
+    "wR/wRK+5/wAUj/5A/wDrV//Z"
+)
+
+
+def png(colour):
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    row = b"\0" + bytes(range(4 * (3 if colour else 1)))
+    header = struct.pack(">IIBBBBB", 4, 4, 8, 2 if colour else 0, 0, 0, 0)
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(row * 4))
+            + chunk(b"IEND", b""))
+
+
+def tar(mode):
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode=mode) as archive:
+        for name, data in (("train/a/1.jpg", JPEG), ("train/b/1.png", png(True)),
+                           ("test/a/1.png", png(False))):
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+    return out.getvalue()
+
+
+def idx(*dimensions):
+    count = 1
+    for dimension in dimensions:
+        count *= dimension
+    header = struct.pack(f">BBBB{len(dimensions)}I", 0, 0, 8, len(dimensions), *dimensions)
+    return header + bytes(i % 2 for i in range(count))
+
+
+def idx_pair(images, labels):
+    """What the target cuts apart again: the first byte is the length of the labels."""
+    return bytes([len(labels)]) + images + labels
+
+
+def seeds():
+    yield "idx_fuzz", "plain", idx_pair(idx(2, 5, 3), idx(2))
+    yield "idx_fuzz", "colour", idx_pair(idx(2, 3, 2, 2), idx(2))
+    yield "idx_fuzz", "gzip", idx_pair(gzip.compress(idx(2, 5, 3), mtime=0),
+                                       gzip.compress(idx(2), mtime=0))
+    yield "cifar_fuzz", "ten", b"\0" + (b"\1" + bytes(3072)) * 2
+    yield "cifar_fuzz", "hundred", b"\1" + b"\0\1" + bytes(3072)
+    yield "images_fuzz", "grey.jpg", JPEG
+    yield "images_fuzz", "grey.png", png(False)
+    yield "images_fuzz", "colour.png", png(True)
+    yield "images_fuzz", "set.tar", tar("w")
+    yield "images_fuzz", "set.tar.gz", tar("w:gz")
+
+
+def main():
+    folder = pathlib.Path(sys.argv[1])
+    for target, name, data in seeds():
+        (folder / target).mkdir(parents=True, exist_ok=True)
+        (folder / target / name).write_bytes(data)
+
+
+if __name__ == "__main__":
+    main()
