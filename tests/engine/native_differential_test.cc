@@ -22,9 +22,10 @@ struct Setting {
   std::int64_t bn_batch = 0;
 };
 
-// Batches smaller than, equal to, larger than and not a multiple of the lanes.
+// Batches smaller than, equal to, larger than and not a multiple of the lanes; and one that a lane
+// takes in several chunks.
 constexpr Setting kSettings[] = {{1, 1}, {1, 3}, {2, 2}, {2, 5}, {3, 2},
-                                 {5, 3}, {3, 5}, {8, 1}, {8, 5}};
+                                 {5, 3}, {3, 5}, {8, 1}, {8, 5}, {70, 1}};
 // Groups that end in the middle of a lane's part, groups larger than the batch, a last group that
 // is smaller than the others.
 constexpr Setting kGroupedSettings[] = {{5, 2, 2}, {8, 3, 2}, {3, 1, 2},

@@ -37,6 +37,11 @@ Status CheckBatch(const graph::Graph& graph, const data::Batch& batch) {
   return {};
 }
 
+std::vector<std::pair<std::int64_t, std::int64_t>> All(const data::Batch& batch) {
+  if (batch.size() == 0) return {};
+  return {{0, batch.size()}};
+}
+
 class ReferenceDevice final : public Device {
  public:
   ReferenceDevice(std::shared_ptr<const graph::Graph> graph, const DeviceOptions& options)
@@ -68,7 +73,7 @@ class ReferenceDevice final : public Device {
     return StepResult{.loss_sum = network.loss().sum,
                       .correct = network.loss().correct,
                       .samples_done = batch.size(),
-                      .done = {{0, batch.size()}},
+                      .done = All(batch),
                       .seconds = clock_.Now() - start};
   }
 
@@ -91,7 +96,7 @@ class ReferenceDevice final : public Device {
     return StepResult{.loss_sum = network.loss().sum,
                       .correct = network.loss().correct,
                       .samples_done = batch.size(),
-                      .done = {{0, batch.size()}},
+                      .done = All(batch),
                       .seconds = clock_.Now() - start};
   }
 
