@@ -1,30 +1,30 @@
 #!/usr/bin/env bash
 # Feeds every reader of foreign bytes with libFuzzer under ASan and UBSan, SECONDS each (default
-# 60). Builds the asan preset first if it is not there. Stops at the first finding; the input that
-# caused it is left in build/fuzz.
+# 60), starting from the seeds of tests/fuzz. Stops at the first finding; the input that caused it
+# is left in build/fuzz.
 #
 #   bench/fuzz.sh [SECONDS]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60}
 
-if [ ! -d build/asan/tests/fuzz ]; then
-  cmake --preset asan >/dev/null
-  cmake --build --preset asan
-fi
+scripts/setup.sh --tests
+cmake --preset asan >/dev/null
+cmake --build --preset asan
+python3 tests/fuzz/make_seeds.py build/fuzz/seeds
 count=0
 for fuzzer in build/asan/tests/fuzz/*_fuzz; do
   name=$(basename "$fuzzer")
-  folder=build/fuzz/$name
-  mkdir -p "$folder"
-  echo "== $name for $seconds s"
-  if ! "$fuzzer" -max_total_time="$seconds" -rss_limit_mb=2048 -timeout=10 -max_len=65536 \
-    -print_final_stats=0 -artifact_prefix="$folder/" "$folder" >"$folder.log" 2>&1; then
-    tail -40 "$folder.log" >&2
-    echo "$name: found something; the input is in $folder" >&2
+  corpus=build/fuzz/corpus/$name
+  log=build/fuzz/$name.log
+  mkdir -p "$corpus" "build/fuzz/seeds/$name"
+  if ! "$fuzzer" -max_total_time="$seconds" -rss_limit_mb=2048 -timeout=10 \
+    -artifact_prefix="build/fuzz/$name-" "$corpus" "build/fuzz/seeds/$name" >"$log" 2>&1; then
+    tail -40 "$log" >&2
+    echo "$name: found something; the input is in build/fuzz" >&2
     exit 1
   fi
-  grep -E '^Done ' "$folder.log" | tail -1
+  echo "$name: $(grep -E '^Done ' "$log" | tail -1)"
   count=$((count + 1))
 done
-echo "$count fuzz targets, nothing found"
+echo "$count fuzz targets, $seconds s each, nothing found"

@@ -34,7 +34,6 @@ ctest --preset dev -j "$(nproc)"
 if $quick; then exit 0; fi
 
 build asan
-ctest --preset asan -j "$(nproc)"
-bench/fuzz.sh 4
+ctest --preset asan -j "$(nproc)"  # the fuzz targets among them, a few seconds each
 build tsan
 ctest --preset tsan -j "$(nproc)"
