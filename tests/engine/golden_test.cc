@@ -36,9 +36,9 @@ class GoldenSteps {
   GoldenSteps(const std::string& net, const std::string& user, int steps) {
     const auto folder = std::filesystem::path(MOTLEY_GOLDEN_FOLDER) / (net + "-" + user);
     std::filesystem::remove_all(folder);
-    const std::string command = std::string("\"") + MOTLEY_PYTHON + "\" \"" + MOTLEY_GOLDEN_SCRIPT +
-                                "\" " + net + " \"" + folder.string() + "\" --steps " +
-                                std::to_string(steps);
+    const std::string command = std::string("\"") + MOTLEY_PYTHON + "\" -B \"" +
+                                MOTLEY_GOLDEN_SCRIPT + "\" " + net + " \"" + folder.string() +
+                                "\" --steps " + std::to_string(steps);
     pipe_.reset(popen(command.c_str(), "r"));
   }
 
