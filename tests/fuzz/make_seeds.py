@@ -13,6 +13,8 @@ import sys
 import tarfile
 import zlib
 
+import onnx_seeds
+
 # 8x8 grey; the standard library cannot write a JPEG.
 JPEG = base64.b64decode(
     "/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDAAIBAQEBAQIBAQECAgICAgQDAgICAgUEBAMEBgUGBgYFBgYGBwkIBgcJ"
@@ -70,6 +72,10 @@ def seeds():
     yield "images_fuzz", "colour.png", png(True)
     yield "images_fuzz", "set.tar", tar("w")
     yield "images_fuzz", "set.tar.gz", tar("w:gz")
+    for name, data in onnx_seeds.onnx_files():
+        yield "onnx_fuzz", name, data
+    for name, data in onnx_seeds.safetensors_files():
+        yield "safetensors_fuzz", name, data
 
 
 def main():
