@@ -61,9 +61,9 @@ class Bench {
 
 }  // namespace
 
-ConvChooser::ConvChooser(const graph::Graph& graph, dnnl::engine engine,
+ConvChooser::ConvChooser(const graph::Graph& graph, dnnl::engine engine, const Gemm& gemm,
                          std::map<std::string, std::string> given)
-    : graph_(graph), engine_(std::move(engine)), given_(std::move(given)) {}
+    : graph_(graph), engine_(std::move(engine)), gemm_(gemm), given_(std::move(given)) {}
 
 ConvChoice ConvChooser::Candidate(graph::NodeId id, bool lowered) const {
   const graph::Node& node = graph_.node(id);
@@ -91,6 +91,7 @@ double ConvChooser::Measure(graph::NodeId id, const ConvChoice& choice, const La
                         .out = out,
                         .wants_gradient = {wants_gradient},
                         .parameters = parameters,
+                        .gemm = gemm_,
                         .engine = engine_};
   auto kernel = choice.lowered ? MakeConvLowered(context) : MakeConvDnnl(context, choice.layouts);
   parameters.Refresh(weights, true, 0, 1);

@@ -26,7 +26,7 @@ struct ConvChoice {
 class ConvChooser {
  public:
   // `given`: node name -> "dnnl" or "lowered"; other values are ignored and measured.
-  ConvChooser(const graph::Graph& graph, dnnl::engine engine,
+  ConvChooser(const graph::Graph& graph, dnnl::engine engine, const Gemm& gemm,
               std::map<std::string, std::string> given);
 
   // `in`: what the net has at this point, for the number of samples that is being compiled.
@@ -46,6 +46,7 @@ class ConvChooser {
 
   const graph::Graph& graph_;
   dnnl::engine engine_;
+  const Gemm& gemm_;
   std::map<std::string, std::string> given_;
   std::map<graph::NodeId, ConvChoice> chosen_;
   std::map<std::string, bool> measured_;  // by geometry: nets repeat their layers

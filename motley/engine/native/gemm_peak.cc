@@ -1,10 +1,9 @@
-#include <cblas.h>
-
 #include <algorithm>
 #include <vector>
 
 #include "motley/base/clock.h"
 #include "motley/engine/native/aligned.h"
+#include "motley/engine/native/gemm.h"
 #include "motley/engine/native/lanes.h"
 #include "motley/engine/native/native_device.h"
 
@@ -18,9 +17,10 @@ double MeasureGemmGflops(int threads, double seconds) {
   std::vector<double> rates(static_cast<std::size_t>(threads), 0.0);
   pool.Run(threads, [&](int lane) {
     AlignedFloats a(kSize * kSize), b(kSize * kSize), c(kSize * kSize);
+    const Gemm multiply("");
     const auto gemm = [&] {
-      cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, kSize, kSize, kSize, 1.0F, a.data(),
-                  kSize, b.data(), kSize, 0.0F, c.data(), kSize);
+      multiply(Use::kPlain, Use::kPlain, kSize, kSize, kSize, a.data(), kSize, b.data(), kSize,
+               0.0F, c.data(), kSize);
     };
     gemm();
     const base::RealClock clock;

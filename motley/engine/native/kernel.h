@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "motley/data/batch.h"
+#include "motley/engine/native/gemm.h"
 #include "motley/engine/native/lanes.h"
 #include "motley/engine/native/layout.h"
 #include "motley/engine/native/parameters.h"
@@ -93,6 +94,7 @@ struct KernelContext {
   Layout out;
   std::vector<bool> wants_gradient;  // of each input
   Parameters& parameters;
+  const Gemm& gemm;
   dnnl::engine engine;
 
   const graph::Node& node() const { return graph.node(id); }

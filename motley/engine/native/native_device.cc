@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <list>
+#include <optional>
 
 #include "motley/base/clock.h"
 #include "motley/engine/native/choose.h"
@@ -17,6 +18,9 @@ namespace {
 using base::InvalidInput;
 using base::Result;
 using base::Status;
+
+// Among the kernel choices, which are by node otherwise. An importer never gives a node this name.
+constexpr char kGemmChoice[] = "gemm library";
 
 // A part of the batch that one lane works on in one pass.
 struct Chunk {
@@ -41,10 +45,11 @@ class NativeDevice final : public Device {
         bn_batch_(options.bn_batch),
         engine_(dnnl::engine::kind::cpu, 0),
         parameters_(*graph_, engine_),
-        chooser_(*graph_, engine_, options.kernel_choices),
+        pool_(lanes),
+        gemm_(MakeGemm(options.kernel_choices)),
+        chooser_(*graph_, engine_, gemm_, options.kernel_choices),
         lanes_(static_cast<std::size_t>(lanes)),
-        gradients_(*graph_, parameters_, lanes),
-        pool_(lanes) {
+        gradients_(*graph_, parameters_, lanes) {
     const auto batch_norms =
         std::count_if(graph_->nodes().begin(), graph_->nodes().end(),
                       [](const graph::Node& node) { return node.op == graph::Op::kBatchNorm; });
@@ -60,7 +65,11 @@ class NativeDevice final : public Device {
   std::string kind() const override { return "native"; }
   Result<StepResult> Step(const StepRequest& request) override;
   Result<StepResult> Forward(const ForwardRequest& request) override;
-  std::map<std::string, std::string> kernel_choices() const override { return chooser_.choices(); }
+  std::map<std::string, std::string> kernel_choices() const override {
+    auto choices = chooser_.choices();
+    choices[kGemmChoice] = gemm_.name();
+    return choices;
+  }
 
  private:
   // One lane's memory and programs. Programs for the sizes used last are kept.
@@ -77,6 +86,14 @@ class NativeDevice final : public Device {
     LaneRun run;
     std::size_t done = 0;  // chunks
   };
+
+  // Measured on a lane's thread, where the libraries are set to one thread.
+  Gemm MakeGemm(const std::map<std::string, std::string>& given) {
+    const auto found = given.find(kGemmChoice);
+    std::optional<Gemm> gemm;
+    pool_.Run(1, [&](int) { gemm.emplace(found == given.end() ? "" : found->second); });
+    return *gemm;
+  }
 
   // Batch norm over everything that this device gets: the lanes meet at each of them.
   bool LanesMeet() const { return graph_->has_batch_norm() && bn_batch_ == 0; }
@@ -95,12 +112,13 @@ class NativeDevice final : public Device {
   std::int64_t bn_batch_;
   dnnl::engine engine_;
   Parameters parameters_;
+  LanePool pool_;
+  Gemm gemm_;
   ConvChooser chooser_;
   std::vector<Lane> lanes_;
   GradientSum gradients_;
   std::vector<BatchNormMeeting> meetings_;
   base::RealClock clock_;
-  LanePool pool_;
 };
 
 Status NativeDevice::CheckBatch(const data::Batch* batch, std::span<const float> weights) const {
@@ -156,7 +174,7 @@ Program& NativeDevice::Find(Lane& lane, std::int64_t samples, bool training, con
   } else {
     auto program = std::make_unique<Program>(
         *graph_, Program::Options{.samples = samples, .training = training}, chooser_, parameters_,
-        engine_, weights);
+        gemm_, engine_, weights);
     lane.programs.push_front({samples, training, std::move(program)});
     if (lane.programs.size() > kKept) lane.programs.pop_back();
   }

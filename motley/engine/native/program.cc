@@ -31,8 +31,9 @@ std::int64_t SliceInner(const Layout& in, const graph::SliceAttrs& a) {
 }  // namespace
 
 Program::Program(const graph::Graph& graph, const Options& options, ConvChooser& chooser,
-                 Parameters& parameters, const dnnl::engine& engine, const float* weights)
-    : graph_(graph), options_(options), parameters_(parameters), engine_(engine) {
+                 Parameters& parameters, const Gemm& gemm, const dnnl::engine& engine,
+                 const float* weights)
+    : graph_(graph), options_(options), parameters_(parameters), gemm_(gemm), engine_(engine) {
   DraftSteps(chooser, weights);
   MakeKernels(chooser, weights);
   ShareMemory();
@@ -140,6 +141,7 @@ void Program::MakeKernels(ConvChooser& chooser, const float* weights) {
                           .out = values_[static_cast<std::size_t>(step.out)].layout,
                           .wants_gradient = {},
                           .parameters = parameters_,
+                          .gemm = gemm_,
                           .engine = engine_};
     for (const int in : step.in) {
       context.wants_gradient.push_back(values_[static_cast<std::size_t>(in)].wants_gradient);

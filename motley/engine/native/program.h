@@ -24,7 +24,8 @@ class Program {
 
   // `weights`: canonical, for measuring kernels that are not chosen yet.
   Program(const graph::Graph& graph, const Options& options, ConvChooser& chooser,
-          Parameters& parameters, const dnnl::engine& engine, const float* weights);
+          Parameters& parameters, const Gemm& gemm, const dnnl::engine& engine,
+          const float* weights);
 
   std::int64_t arena_floats() const { return arena_floats_; }
   // Places the program in memory of at least arena_floats; quick when nothing has changed.
@@ -79,6 +80,7 @@ class Program {
   const graph::Graph& graph_;
   Options options_;
   Parameters& parameters_;
+  const Gemm& gemm_;
   dnnl::engine engine_;
   std::vector<Value> values_;
   std::vector<int> value_of_;  // by node

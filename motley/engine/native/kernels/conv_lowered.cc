@@ -2,8 +2,6 @@
 // matrix, and one GEMM with the kernel matrix does the layer. NHWC, so that the product is the
 // output without another copy.
 
-#include <cblas.h>
-
 #include <algorithm>
 
 #include "motley/engine/native/kernels/kernels.h"
@@ -14,7 +12,8 @@ namespace {
 class ConvLowered final : public Kernel {
  public:
   explicit ConvLowered(const KernelContext& context)
-      : attrs_(context.node().conv()),
+      : gemm_(context.gemm),
+        attrs_(context.node().conv()),
         in_(context.in[0]),
         out_(context.out),
         patch_(attrs_.kernel_h * attrs_.kernel_w * in_.c),
@@ -41,8 +40,8 @@ class ConvLowered final : public Kernel {
     for (std::int64_t n = 0; n < in_.n; n += images_) {
       const std::int64_t rows = Rows(n);
       float* const y = b_.out + n * out_.sample_size();
-      cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, Int(rows), Int(out_.c), Int(patch_),
-                  1.0F, Lower(n), Int(patch_), weights_, Int(patch_), 0.0F, y, Int(out_.c));
+      gemm_(Use::kPlain, Use::kTransposed, rows, out_.c, patch_, Lower(n), patch_, weights_, patch_,
+            0.0F, y, out_.c);
       if (attrs_.bias) AddBias(run.weights + bias_offset_, y, rows);
     }
   }
@@ -52,8 +51,8 @@ class ConvLowered final : public Kernel {
     for (std::int64_t n = 0; n < in_.n; n += images_) {
       const float* const dy = b_.out_grad + n * out_.sample_size();
       const bool add = run.accumulate || n > 0;
-      cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, Int(out_.c), Int(patch_), Int(Rows(n)),
-                  1.0F, dy, Int(out_.c), Lower(n), Int(patch_), add ? 1.0F : 0.0F, dw, Int(patch_));
+      gemm_(Use::kTransposed, Use::kPlain, out_.c, patch_, Rows(n), dy, out_.c, Lower(n), patch_,
+            add ? 1.0F : 0.0F, dw, patch_);
     }
     if (attrs_.bias) {
       BiasGradient(run.gradients[static_cast<std::size_t>(weight_index_) + 1], run.accumulate);
@@ -62,8 +61,6 @@ class ConvLowered final : public Kernel {
   }
 
  private:
-  static int Int(std::int64_t x) { return static_cast<int>(x); }
-
   std::int64_t Rows(std::int64_t n) const { return std::min(images_, in_.n - n) * out_.pixels(); }
 
   bool IsPointwise() const {
@@ -88,9 +85,8 @@ class ConvLowered final : public Kernel {
       const std::int64_t rows = Rows(n);
       const float* const dy = b_.out_grad + n * out_.sample_size();
       float* const patches = IsPointwise() ? b_.in_grad[0] + n * in_.sample_size() : b_.scratch;
-      cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, Int(rows), Int(patch_), Int(out_.c),
-                  1.0F, dy, Int(out_.c), weights_, Int(patch_), IsPointwise() ? 1.0F : 0.0F,
-                  patches, Int(patch_));
+      gemm_(Use::kPlain, Use::kPlain, rows, patch_, out_.c, dy, out_.c, weights_, patch_,
+            IsPointwise() ? 1.0F : 0.0F, patches, patch_);
       if (IsPointwise()) continue;
       ForEachTap(n, rows / out_.pixels(), [&](std::int64_t input, std::int64_t row) {
         if (input >= 0) AddTo(b_.in_grad[0] + input, b_.scratch + row, in_.c);
@@ -134,6 +130,7 @@ class ConvLowered final : public Kernel {
     }
   }
 
+  const Gemm& gemm_;
   graph::ConvAttrs attrs_;
   Layout in_, out_;
   std::int64_t patch_;
