@@ -41,7 +41,7 @@ struct Job {
   } data;
   struct Train {
     std::int64_t batch = 64;
-    double learning_rate = 0.05;
+    double learning_rate = 0.01;
     double momentum = 0.9;
     bool nesterov = false;
     double weight_decay = 0.0;

@@ -68,7 +68,10 @@ void ProgressView::OnEpoch(std::uint64_t epoch, const run::Evaluation& test) {
   if (last_) {
     line += fmt::format("  (training: loss {:.3f}, acc {:.3f})  {:.0f} samples/s", last_->loss,
                         last_->accuracy, last_->samples_per_second);
-    if (last_->seconds_left >= 1) line += "  ETA " + FormatSeconds(last_->seconds_left);
+    // At the end of the last epoch nothing but its checkpoint is left.
+    if (last_->seconds_left >= 1 && number != epochs_) {
+      line += "  ETA " + FormatSeconds(last_->seconds_left);
+    }
   }
   Line(line);
 }

@@ -94,10 +94,12 @@ int ExitCode(const TrainPlan& plan, const run::TrainReport& report) {
 
 // A run that fails on its way is no wrong usage, whatever the reason: scripts tell them apart.
 Status Failed(const TrainPlan& plan, const Status& status) {
-  const std::string resume = fmt::format("motley train --resume {}", plan.files.folder.string());
-  return Status(base::Code::kInternal, status.message())
-      .WithFix(status.fix().empty() ? "then go on with " + resume
-                                    : fmt::format("{}; {} goes on", status.fix(), resume));
+  std::string fix = status.fix();
+  if (run::FindCheckpoint(plan.files.checkpoints()).ok()) {
+    fix += fmt::format("{}`motley train --resume {}` goes on from the last checkpoint",
+                       fix.empty() ? "" : "; ", plan.files.folder.string());
+  }
+  return Status(base::Code::kInternal, status.message()).WithFix(std::move(fix));
 }
 
 Result<int> Run(const TrainPlan& plan, bool json, ProgressView& view) {

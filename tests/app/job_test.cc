@@ -223,6 +223,25 @@ TEST_F(JobSourcesTest, RefusalsNameTheFlagOrTheVariable) {
             std::string::npos);
 }
 
+TEST(ExamplesTest, EveryExampleIsAJob) {
+  int examples = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(MOTLEY_EXAMPLES)) {
+    const auto resolved = LoadJob({.file = entry.path().string()});
+    EXPECT_TRUE(resolved.ok()) << resolved.status().ToString();
+    ++examples;
+  }
+  EXPECT_GE(examples, 3);
+}
+
+TEST(ExamplesTest, TheDefaultJobIsTheOneWrittenOut) {
+  const auto resolved = LoadJob({.file = MOTLEY_EXAMPLES "/lenet-mnist.toml"});
+  ASSERT_TRUE(resolved.ok()) << resolved.status().ToString();
+  Job job = resolved->job;
+  EXPECT_EQ(job.train.epochs, EpochLimit(Job{}));
+  job.train.epochs.reset();
+  EXPECT_EQ(job, Job{});
+}
+
 TEST(JobKeysTest, EveryKeyAcceptsItsOwnDefaultAndHasHelp) {
   for (const Key& key : Keys()) {
     EXPECT_FALSE(key.help.empty()) << key.full();
