@@ -151,6 +151,20 @@ TEST_F(TrainerTest, StopsAtTheTarget) {
   for (std::size_t i = 0; i + 1 < accuracies.size(); ++i) EXPECT_LT(accuracies[i], 0.8);
 }
 
+TEST_F(TrainerTest, AnOldEvaluationDoesNotStopARunInTheMiddleOfAnEpoch) {
+  options_.target_accuracy = 0.0;
+  TrainState state = Trainer::Fresh(model_, *data_.train);
+  state.committed = {{0, 8}};
+  state.step = 1;
+  state.samples = 8;
+  state.test = {0.5, 0.9, 40};
+  const auto report = Resume(std::move(state));
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_EQ(report->reason, StopReason::kTarget);
+  EXPECT_EQ(report->samples, 42);
+  EXPECT_NE(report->test.accuracy, 0.9);
+}
+
 TEST_F(TrainerTest, StopsByTimeBetweenStepsAndEvaluatesWhatItHas) {
   options_.max_seconds = 10.0;
   StepsTake(3.0);
