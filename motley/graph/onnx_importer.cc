@@ -32,6 +32,11 @@ void Copy(const OnnxImporter::Source& source, std::span<float> out) {
 
 }  // namespace
 
+Status OnnxImporter::BuilderStatus() {
+  if (!builder_.shape(builder_.input()).empty()) return {};
+  return std::move(builder_).Build(builder_.input()).status();
+}
+
 Status OnnxImporter::Define(const std::string& name, OnnxValue value) {
   if (!values_.emplace(name, std::move(value)).second) {
     return InvalidInput("the value '{}' is made twice", name);
@@ -139,7 +144,9 @@ Status OnnxImporter::Fill(const std::vector<Tensor>& tensors, std::vector<float>
 }
 
 Result<Model> OnnxImporter::Finish(const std::string& output, std::int64_t max_values) && {
-  MOTLEY_ASSIGN_OR_RETURN(const OnnxFeature feature, FeatureNamed(output));
+  const auto found = FeatureNamed(output);
+  MOTLEY_RETURN_IF_ERROR(BuilderStatus());
+  MOTLEY_ASSIGN_OR_RETURN(const OnnxFeature feature, found);
   if (feature.form != OnnxFeature::Form::kPlain) {
     return InvalidInput("the output '{}' is within a channel shuffle", output);
   }

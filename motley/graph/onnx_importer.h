@@ -55,6 +55,8 @@ class OnnxImporter {
       : builder_(std::move(name), std::move(input)), batch_(batch) {}
 
   GraphBuilder& builder() { return builder_; }
+  // The builder's first mistake, if it found one; nothing can be built any more then.
+  base::Status BuilderStatus();
   // The batch size that the file was exported with, where it is fixed.
   std::optional<std::int64_t> batch() const { return batch_; }
 
@@ -74,7 +76,7 @@ class OnnxImporter {
   // The same, in any form.
   base::Result<OnnxFeature> Feature(const OnnxNode& node, int index);
 
-  // Output 0 of `node` is what `id` computes. Also notices a mistake that the builder found.
+  // Output `output` of `node` is what `id` computes.
   base::Status DefineFeature(const OnnxNode& node, NodeId id, int output = 0);
 
   // A name for the net's node: that of its weights ("conv1" of "conv1.weight") where they have

@@ -2,6 +2,7 @@
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <set>
 #include <unordered_set>
@@ -22,8 +23,12 @@ using base::Status;
 // Before it, operators broadcast by attributes that nobody writes any more.
 constexpr std::int64_t kOldestOpset = 7;
 
+// Handled by the reader itself; the others are layers or folded.
+constexpr std::array<std::string_view, 5> kOwnOps = {"Constant", "Identity", "LogSoftmax", "Shape",
+                                                     "Softmax"};
+
 std::string SupportedOps() {
-  std::set<std::string_view> ops = {"Constant", "Identity", "LogSoftmax", "Shape", "Softmax"};
+  std::set<std::string_view> ops(kOwnOps.begin(), kOwnOps.end());
   ops.insert(FoldableOps().begin(), FoldableOps().end());
   for (const OnnxLayerRule& rule : OnnxLayerRules()) ops.insert(rule.op);
   for (const OnnxLayerRule& rule : OnnxReshapeRules()) ops.insert(rule.op);
@@ -227,8 +232,7 @@ Status FileReader::ImportLayer(const OnnxNode& node) {
 Status FileReader::Import(const OnnxNode& node, const std::string& domain) {
   const bool standard = domain.empty() || domain == "ai.onnx";
   const bool known = FindRule(node.op()) != nullptr || IsFoldable(node.op()) ||
-                     node.op() == "Constant" || node.op() == "Shape" || node.op() == "Identity" ||
-                     node.op() == "Softmax" || node.op() == "LogSoftmax";
+                     std::find(kOwnOps.begin(), kOwnOps.end(), node.op()) != kOwnOps.end();
   if (!standard || !known) {
     return Status(InvalidInput("{}: the operator {}{}{} is not supported", node.Label(), domain,
                                domain.empty() ? "" : ".", node.op()))
@@ -249,11 +253,11 @@ Result<Model> FileReader::Read(const std::string& name) {
   for (int i = 0; i < graph_.node_size(); ++i) {
     if (!live_[static_cast<std::size_t>(i)]) continue;
     const onnx::NodeProto& proto = graph_.node(i);
-    MOTLEY_RETURN_IF_ERROR(Import(OnnxNode(proto, opset_), proto.domain()));
-    // The builder keeps its first mistake; what would follow makes no sense.
-    if (net_->builder().shape(0).empty()) break;
+    const Status imported = Import(OnnxNode(proto, opset_), proto.domain());
+    // The builder keeps its first mistake and says more about it.
+    MOTLEY_RETURN_IF_ERROR(net_->BuilderStatus());
+    MOTLEY_RETURN_IF_ERROR(imported);
   }
-  if (net_->builder().shape(0).empty()) return std::move(net_->builder()).Build(0).status();
   return std::move(*net_).Finish(graph_.output(0).name(), max_values_);
 }
 

@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <string>
@@ -36,7 +37,7 @@ class OnnxRoundTripTest : public testing::TestWithParam<ZooEntry> {
  protected:
   std::filesystem::path File() const {
     return std::filesystem::path(testing::TempDir()) /
-           fmt::format("round_trip_{}.onnx", GetParam().name);
+           fmt::format("round_trip_{}_{}.onnx", GetParam().name, getpid());
   }
   void TearDown() override { std::filesystem::remove(File()); }
 };
@@ -114,7 +115,8 @@ TEST(OnnxWriteTest, ALayerCalledLogitsDoesNotClashWithTheOutput) {
   x = net.FullyConnected("fc", x, {.out_features = 2});
   x = net.Dropout("last", x, {});
   const Model model = InitialModel(std::move(net).Build(x).value(), 1);
-  const auto file = std::filesystem::path(testing::TempDir()) / "clash.onnx";
+  const auto file =
+      std::filesystem::path(testing::TempDir()) / fmt::format("clash_{}.onnx", getpid());
   ASSERT_TRUE(WriteOnnx(file, model).ok());
   const auto read = ReadOnnx(file);
   std::filesystem::remove(file);

@@ -1,6 +1,7 @@
 #include "motley/graph/safetensors.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
@@ -32,8 +33,7 @@ class SafetensorsFileTest : public testing::Test {
  protected:
   SafetensorsFileTest()
       : folder_(std::filesystem::path(testing::TempDir()) /
-                ("safetensors_" +
-                 std::string(testing::UnitTest::GetInstance()->current_test_info()->name()))) {
+                fmt::format("safetensors_{}", getpid())) {
     std::filesystem::create_directories(folder_);
   }
   ~SafetensorsFileTest() override { std::filesystem::remove_all(folder_); }

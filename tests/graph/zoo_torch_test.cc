@@ -1,6 +1,7 @@
 // Names and shapes of the zoo's parameters against torchvision's state_dict, and written ONNX files
 // against the format's own checker.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdio>
@@ -75,7 +76,8 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test_case) { return test_case.param.zoo; });
 
 TEST(OnnxCheckerTest, AcceptsEveryNetOfTheZoo) {
-  const auto folder = std::filesystem::path(testing::TempDir()) / "onnx_checker";
+  const auto folder =
+      std::filesystem::path(testing::TempDir()) / fmt::format("onnx_checker_{}", getpid());
   std::filesystem::create_directories(folder);
   std::string files;
   for (const ZooEntry& entry : Zoo()) {
