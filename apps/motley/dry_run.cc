@@ -61,9 +61,9 @@ void PrintDryRun(const DryRun& dry_run, std::FILE* out) {
   for (const Key& key : Keys()) {
     const Origin origin = dry_run.resolved.origin(key.full());
     const std::string value = FormatValue(key, job);
-    fmt::print(out, "{:<25}  {:<{}}  {}{}\n", key.full(), value.empty() ? "-" : value,
-               std::min<std::size_t>(widest, 40), SourceName(origin.source),
-               origin.place.empty() ? "" : ": " + origin.place);
+    fmt::print(out, "{:<25}  {:<{}}  {}\n", key.full(), value.empty() ? "-" : value,
+               std::min<std::size_t>(widest, 40),
+               origin.place.empty() ? SourceName(origin.source) : origin.place);
   }
   fmt::print(out, "\n");
   if (dry_run.prepared != nullptr) {

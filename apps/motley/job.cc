@@ -7,7 +7,6 @@
 #include "apps/motley/job_toml.h"
 #include "apps/motley/suggest.h"
 #include "motley/base/file.h"
-#include "motley/optim/schedule.h"
 
 namespace motley::app {
 namespace {
@@ -135,6 +134,12 @@ std::optional<std::int64_t> EpochLimit(const Job& job) {
   const bool other_goal = job.train.target_accuracy || job.train.max_seconds;
   if (job.train.epochs || other_goal) return job.train.epochs;
   return kDefaultEpochs;
+}
+
+std::string ScheduleText(const Job& job) {
+  if (job.train.schedule != kAutoSchedule) return job.train.schedule;
+  const auto epochs = EpochLimit(job);
+  return epochs ? fmt::format("cosine:{}", *epochs) : "constant";
 }
 
 std::string_view SourceName(Source source) {

@@ -17,7 +17,10 @@ constexpr double kMany = 1 << 20;
 constexpr double kLongTime = 1e9;
 constexpr double kLargestSeed = 9007199254740992.0;  // 2^53
 
-Status CheckSchedule(const std::string& text) { return optim::Schedule::Parse(text).status(); }
+Status CheckSchedule(const std::string& text) {
+  if (text == kAutoSchedule) return {};
+  return optim::Schedule::Parse(text).status();
+}
 
 Status CheckKind(const std::string& text) {
   if (text == "native") return {};
@@ -68,7 +71,7 @@ const std::vector<Key> kKeys = {
     {"train", "weight_decay", [](Job& j) -> Field { return &j.train.weight_decay; },
      "added to the gradient, times the weights", {0, 1}},
     {"train", "schedule", [](Job& j) -> Field { return &j.train.schedule; },
-     "constant | step:E1,E2,…[:FACTOR] | cosine:E, in epochs", {}, CheckSchedule},
+     "auto (cosine over the epochs, if known) | constant | step:E1,E2,…[:FACTOR] | cosine:E", {}, CheckSchedule},
     {"train", "warmup_steps", [](Job& j) -> Field { return &j.train.warmup_steps; },
      "steps over which the learning rate rises from 0", {0, kLongTime}},
     {"train", "epochs", [](Job& j) -> Field { return &j.train.epochs; },

@@ -83,10 +83,14 @@ Result<graph::Model> ModelFromZoo(const ResolvedJob& resolved, const graph::Shap
                              static_cast<std::uint64_t>(resolved.job.train.seed));
 }
 
-Result<graph::Model> ModelFromOnnx(const ResolvedJob& resolved, const graph::Shape& input,
-                                   std::int64_t classes, std::string& bytes) {
+Result<graph::Model> ModelFromOnnx(const ResolvedJob& resolved, const PrepareOptions& options,
+                                   const graph::Shape& input, std::int64_t classes,
+                                   std::string& bytes) {
   const std::string& file = resolved.job.model.onnx;
   auto read = base::ReadFile(file);
+  if (read.status().code() == base::Code::kNotFound && !options.onnx_copy.empty()) {
+    read = base::ReadFile(options.onnx_copy);
+  }
   if (!read.ok()) return std::move(read).status().In(resolved.Place("model.onnx"));
   bytes = std::move(read).value();
   auto model = graph::ParseOnnx(bytes, file);
@@ -111,7 +115,7 @@ Result<graph::Model> MakeModel(const ResolvedJob& resolved, const PrepareOptions
                                std::string& onnx_bytes) {
   auto model = resolved.job.model.onnx.empty()
                    ? ModelFromZoo(resolved, input, classes)
-                   : ModelFromOnnx(resolved, input, classes, onnx_bytes);
+                   : ModelFromOnnx(resolved, options, input, classes, onnx_bytes);
   if (model.ok() && options.load_weights && !resolved.job.model.weights.empty()) {
     MOTLEY_RETURN_IF_ERROR(
         graph::LoadWeights(resolved.job.model.weights, *model).In(resolved.Place("model.weights")));
@@ -143,7 +147,7 @@ JobFacts FactsOf(const Job& job, const Prepared& prepared) {
       {"train.learning_rate", fmt::format("{}", job.train.learning_rate)},
       {"train.momentum", fmt::format("{}", job.train.momentum)},
       {"train.weight_decay", fmt::format("{}", job.train.weight_decay)},
-      {"train.schedule", job.train.schedule},
+      {"train.schedule", ScheduleText(job)},
       {"device.threads",
        std::to_string(job.device.threads > 0 ? job.device.threads : engine::native::UsableCores())},
   };

@@ -32,6 +32,8 @@ struct PrepareOptions {
   bool fetch = true;            // whether a missing named dataset may be fetched
   // A resumed job has its weights already; the file they once came from may be gone.
   bool load_weights = true;
+  // The copy of model.onnx in the run directory of a resumed job, for when the original is gone.
+  std::filesystem::path onnx_copy;
   std::function<void(const std::string&)> on_progress;
 };
 

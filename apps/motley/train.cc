@@ -54,8 +54,8 @@ telemetry::Summary Summarize(const TrainPlan& plan, const run::TrainReport& repo
                              .kind = device.kind(),
                              .samples = report.state.samples,
                              .share = 1.0,
-                             .compute_seconds = report.compute_seconds,
-                             .wait_seconds = report.wait_seconds});
+                             .compute_seconds = report.state.compute_seconds,
+                             .wait_seconds = report.state.wait_seconds});
   return summary;
 }
 

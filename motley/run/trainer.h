@@ -63,11 +63,9 @@ std::string_view ToString(StopReason reason);
 struct TrainReport {
   StopReason reason = StopReason::kEpochs;
   TrainState state;
-  Evaluation test;               // the last one; none (samples == 0) when stopped before the first
-  std::int64_t samples = 0;      // trained on, this process
-  double seconds = 0.0;          // this process
-  double compute_seconds = 0.0;  // of the device in training steps, this process
-  double wait_seconds = 0.0;     // for data, this process
+  Evaluation test;           // the last one; none (samples == 0) when stopped before the first
+  std::int64_t samples = 0;  // trained on, this process
+  double seconds = 0.0;      // this process
 };
 
 // Trains on one device until a goal is reached or somebody interrupts.
