@@ -149,6 +149,24 @@ bool RefuseUnknownVerb(const CLI::App& app, const std::vector<std::string>& argu
   return true;
 }
 
+// What to do about arguments that the parser refused: the flag that was probably meant, or help.
+std::string UsageFix(const CLI::App& app, const std::vector<std::string>& arguments) {
+  const std::string name = arguments.front();
+  const CLI::App* verb = name.starts_with('-') ? &app : app.get_subcommand(name);
+  std::vector<std::string> flags;
+  for (const CLI::Option* option : verb->get_options()) {
+    for (const std::string& flag : option->get_lnames()) flags.push_back("--" + flag);
+  }
+  for (const std::string& argument : arguments) {
+    const std::string flag = argument.substr(0, argument.find('='));
+    if (!flag.starts_with("--") || std::find(flags.begin(), flags.end(), flag) != flags.end()) {
+      continue;
+    }
+    if (const auto near = Nearest(flag, flags)) return fmt::format("did you mean {}?", *near);
+  }
+  return fmt::format("`motley {}--help` shows how it is used", verb == &app ? "" : name + " ");
+}
+
 int ExitCodeOf(const Status& status) {
   const bool users_input =
       status.code() == base::Code::kInvalidInput || status.code() == base::Code::kNotFound;
@@ -192,11 +210,13 @@ int RunProgram(std::vector<std::string> arguments, const Environment& environmen
     return kExitUsage;
   }
   if (RefuseUnknownVerb(app, arguments)) return kExitUsage;
-  std::reverse(arguments.begin(), arguments.end());  // the order that CLI11 wants
   try {
-    app.parse(arguments);
+    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // as CLI11 wants it
+  } catch (const CLI::Success& asked_for_help) {
+    return app.exit(asked_for_help);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kExitDone : kExitUsage;
+    fmt::print(stderr, "motley: {}\n  fix: {}\n", error.what(), UsageFix(app, arguments));
+    return kExitUsage;
   }
   return Execute(command);
 }

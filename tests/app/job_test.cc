@@ -153,7 +153,9 @@ INSTANTIATE_TEST_SUITE_P(
         RefusalCase{"train = 3", {"job.toml:1:", "[train]"}},
         RefusalCase{"[[device]]\nkind = \"torch:cpu\"", {"device.kind", "native"}},
         RefusalCase{"[train]\nbatch = 1\nbatch = 2", {"job.toml:3:", "batch"}},
-        RefusalCase{"[train\nbatch = 1", {"job.toml:1:"}},
+        RefusalCase{"[train\nbatch = 1", {"job.toml:1:"}}, RefusalCase{"[[[1]]]", {"job.toml:1:3"}},
+        RefusalCase{"[\n[model]", {"job.toml:1:2"}}, RefusalCase{"\u00e9 = 1", {"job.toml:1:1"}},
+        RefusalCase{"\ufe3fbatch = 1", {"job.toml:1:1"}},
         RefusalCase{"[train]\nbatch == 1", {"job.toml:2:"}}));
 
 class JobSourcesTest : public testing::Test {

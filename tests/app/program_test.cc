@@ -60,6 +60,10 @@ TEST_F(ProgramTest, WrongUsageEndsWithTwoAndAHint) {
   const Outcome verb = Run({"trian"});
   EXPECT_EQ(verb.exit_code, 2);
   EXPECT_TRUE(Says(verb.err, "did you mean `motley train`?")) << verb.err;
+  const Outcome flag = Run({"train", "--jsno"});
+  EXPECT_EQ(flag.exit_code, 2);
+  EXPECT_TRUE(Says(flag.err, "did you mean --json?")) << flag.err;
+  EXPECT_TRUE(Says(Run({"export"}).err, "`motley export --help`"));
   EXPECT_EQ(Run({"train", "--no-such-flag"}).exit_code, 2);
   EXPECT_EQ(Run({"train", "no-such-file.toml"}).exit_code, 2);
   EXPECT_EQ(Run({"train", "--set", "train.batch=0"}).exit_code, 2);
@@ -85,7 +89,7 @@ TEST_F(ProgramTest, DryRunShowsWhereEveryValueCameFromAndWritesNothing) {
   EXPECT_EQ(json["job"]["model.zoo"]["source"], "default");
   EXPECT_EQ(json["steps_per_epoch"], 20);
   EXPECT_FALSE(fs::exists(folder() / "runs"));
-  EXPECT_TRUE(Says(Run({"train", "job.toml", "--dry-run"}).out, "job file: job.toml:4:1"));
+  EXPECT_TRUE(Says(Run({"train", "job.toml", "--dry-run"}).out, "job.toml:4:1"));
 }
 
 TEST_F(ProgramTest, TrainsOnGlyphsAndLeavesAWholeRunDirectory) {
