@@ -6,7 +6,11 @@
 
 namespace motley::engine::native {
 
+// `omp simd` in this file: operands may be the same array, element by element, which the compiler
+// cannot know and would otherwise not vectorise.
+
 void AddTo(float* dst, const float* src, std::int64_t count) {
+#pragma omp simd
   for (std::int64_t i = 0; i < count; ++i) dst[i] += src[i];
 }
 
@@ -23,7 +27,9 @@ class Relu final : public Kernel {
   void Forward(LaneRun&) override {
     const float* const x = b_.in[0];
     float* const y = b_.out;
-    for (std::int64_t i = 0; i < size_; ++i) y[i] = std::min(std::max(x[i], 0.0F), ceiling_);
+    const float ceiling = ceiling_;
+#pragma omp simd
+    for (std::int64_t i = 0; i < size_; ++i) y[i] = std::min(std::max(x[i], 0.0F), ceiling);
   }
 
   void Backward(LaneRun&) override {
@@ -31,16 +37,18 @@ class Relu final : public Kernel {
     const float* const dy = b_.out_grad;
     float* const dx = b_.in_grad[0];
     if (dx == nullptr) return;
+    const float ceiling = ceiling_;
+    const auto open = [ceiling](float out) { return (out > 0.0F) & (out < ceiling); };
     if (b_.accumulate[0]) {
-      for (std::int64_t i = 0; i < size_; ++i) dx[i] += Open(y[i]) ? dy[i] : 0.0F;
+#pragma omp simd
+      for (std::int64_t i = 0; i < size_; ++i) dx[i] += open(y[i]) ? dy[i] : 0.0F;
     } else {
-      for (std::int64_t i = 0; i < size_; ++i) dx[i] = Open(y[i]) ? dy[i] : 0.0F;
+#pragma omp simd
+      for (std::int64_t i = 0; i < size_; ++i) dx[i] = open(y[i]) ? dy[i] : 0.0F;
     }
   }
 
  private:
-  bool Open(float y) const { return y > 0.0F && y < ceiling_; }
-
   std::int64_t size_;
   float ceiling_;
 };
@@ -104,6 +112,7 @@ class Add final : public Kernel {
     const float* const a = b_.in[0];
     const float* const b = b_.in[1];
     float* const y = b_.out;
+#pragma omp simd
     for (std::int64_t i = 0; i < size_; ++i) y[i] = a[i] + b[i];
   }
 
