@@ -278,9 +278,8 @@ Result<StepResult> NativeDevice::Step(const StepRequest& request) {
                "the gradient has the size of the weights");
   MOTLEY_CHECK(static_cast<std::int64_t>(request.buffer_sums.size()) == graph_->buffer_count(),
                "the buffer sums have the size of the buffers");
-  if (request.cancel != nullptr && request.cancel->load()) {
-    return base::Cancelled("the step was cancelled");
-  }
+  const auto cancelled = [&] { return request.cancel != nullptr && request.cancel->load(); };
+  if (cancelled()) return base::Cancelled("the step was cancelled");
   std::fill(request.buffer_sums.begin(), request.buffer_sums.end(), 0.0F);
   if (request.batch->size() == 0 || clock_.Now() >= request.deadline) {
     std::fill(request.gradient.begin(), request.gradient.end(), 0.0F);
@@ -293,6 +292,7 @@ Result<StepResult> NativeDevice::Step(const StepRequest& request) {
   gradients_.Begin(active, request.gradient.data(), &request.on_bucket);
   Barrier barrier(active);
   pool_.Run(active, [&](int lane) { RunTraining(lane, active, request, barrier); });
+  if (cancelled()) return base::Cancelled("the step was cancelled");
   for (std::size_t l = 0; l < static_cast<std::size_t>(active); ++l) {
     AddTo(request.buffer_sums.data(), lanes_[l].buffer_sums.data(), graph_->buffer_count());
   }

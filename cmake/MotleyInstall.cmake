@@ -1,0 +1,20 @@
+# `cmake --install`: the program, the libraries with their headers, and a package that
+# `find_package(Motley)` finds. tests/install uses it as a stranger would.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+set(package_folder "${CMAKE_INSTALL_LIBDIR}/cmake/Motley")
+install(TARGETS motley RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+install(TARGETS motley_base motley_graph motley_data motley_engine motley_optim motley_telemetry
+                motley_run motley_dnnl motley_openblas
+  EXPORT MotleyTargets ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+install(DIRECTORY motley/ DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/motley"
+  FILES_MATCHING PATTERN "*.h")
+install(EXPORT MotleyTargets NAMESPACE motley:: DESTINATION "${package_folder}")
+configure_package_config_file(cmake/MotleyConfig.cmake.in
+  "${PROJECT_BINARY_DIR}/MotleyConfig.cmake" INSTALL_DESTINATION "${package_folder}")
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/MotleyConfigVersion.cmake"
+  COMPATIBILITY SameMinorVersion)
+install(FILES "${PROJECT_BINARY_DIR}/MotleyConfig.cmake"
+              "${PROJECT_BINARY_DIR}/MotleyConfigVersion.cmake"
+  DESTINATION "${package_folder}")
