@@ -9,7 +9,6 @@ find_package(PNG REQUIRED)
 find_package(ZLIB REQUIRED)
 find_package(LibArchive REQUIRED)
 find_package(CLI11 REQUIRED)
-find_package(OpenMP REQUIRED)
 
 # dnnl's own package file asks for OpenCL headers that the CPU build does not need.
 find_path(DNNL_INCLUDE_DIR oneapi/dnnl/dnnl.hpp REQUIRED)
@@ -17,6 +16,11 @@ find_library(DNNL_LIBRARY dnnl REQUIRED)
 add_library(motley_dnnl INTERFACE)
 target_include_directories(motley_dnnl SYSTEM INTERFACE "${DNNL_INCLUDE_DIR}")
 target_link_libraries(motley_dnnl INTERFACE "${DNNL_LIBRARY}")
+
+# The OpenMP runtime that oneDNN itself runs on. Named here, and not found as a package, because
+# another compiler would bring another runtime, and setting that one's threads would change nothing.
+find_library(GOMP_LIBRARY NAMES libgomp.so.1 REQUIRED)
+target_link_libraries(motley_dnnl INTERFACE "${GOMP_LIBRARY}")
 
 find_path(CBLAS_INCLUDE_DIR openblas_config.h PATH_SUFFIXES openblas openblas-pthread REQUIRED)
 find_library(OPENBLAS_LIBRARY openblas REQUIRED)

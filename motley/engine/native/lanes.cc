@@ -1,9 +1,11 @@
 #include "motley/engine/native/lanes.h"
 
 #include <cblas.h>
-#include <omp.h>
 
 #include "motley/base/check.h"
+
+// Of the OpenMP runtime that oneDNN is linked with; the compiler's own omp.h may mean another one.
+extern "C" void omp_set_num_threads(int threads);
 
 namespace motley::engine::native {
 
