@@ -13,6 +13,9 @@ function(motley_library name)
            $<BUILD_INTERFACE:motley_warnings> $<BUILD_INTERFACE:motley_sanitizers>)
 endfunction()
 
+# Everything that the sanitizer builds run, so that they build nothing else.
+add_custom_target(sanitize_tests)
+
 # motley_test(NAME SOURCES … DEPS … [LABELS …] [TIMEOUT seconds]): one GoogleTest program; every
 # case becomes a CTest test. Labels: root, data, torch, sanitize.
 function(motley_test name)
@@ -26,6 +29,9 @@ function(motley_test name)
   foreach(source ${ARG_SOURCES})
     set_property(GLOBAL APPEND PROPERTY MOTLEY_TEST_SOURCES "${CMAKE_CURRENT_SOURCE_DIR}/${source}")
   endforeach()
+  if("sanitize" IN_LIST ARG_LABELS)
+    add_dependencies(sanitize_tests ${name})
+  endif()
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
     PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
 endfunction()
