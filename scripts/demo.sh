@@ -10,6 +10,8 @@ cmake --build --preset release
 motley=build/release/apps/motley/motley
 
 # An earlier demo that was interrupted goes on; one that is complete is trained anew.
-if [ -f runs/demo/summary.json ]; then rm -r runs/demo; fi
+if [ -f runs/demo/summary.json ] && ! grep -q '"stop": "interrupted"' runs/demo/summary.json; then
+  rm -r runs/demo
+fi
 "$motley" train --out runs/demo --resume auto
 "$motley" export runs/demo --onnx runs/demo/lenet.onnx

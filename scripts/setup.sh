@@ -48,5 +48,5 @@ if [ "$(id -u)" -ne 0 ]; then
 fi
 echo "setup: installing ${missing[*]}"
 "${run_as_root[@]}" apt-get update -qq
-DEBIAN_FRONTEND=noninteractive "${run_as_root[@]}" apt-get install -y -qq \
+"${run_as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
   --no-install-recommends "${missing[@]}" >/dev/null

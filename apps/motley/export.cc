@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <functional>
 #include <system_error>
 
@@ -19,8 +21,14 @@ using base::Status;
 
 // Under another name first, so that a failure leaves an older file as it was.
 Status WriteBeside(const fs::path& file, const std::function<Status(const fs::path&)>& write) {
+  std::error_code error;
+  const fs::file_status there = fs::symlink_status(file, error);
+  if (fs::exists(there) && !fs::is_regular_file(there)) {
+    return InvalidInput("{}: is there already and is no regular file", file.string())
+        .WithFix("give the name of a new file");
+  }
   fs::path beside = file;
-  beside += ".partial";
+  beside += fmt::format(".partial-{}", ::getpid());
   Status status = write(beside);
   if (status.ok()) status = base::RenameSynced(beside, file);
   if (!status.ok()) {
@@ -58,6 +66,10 @@ Result<int> Export(const ExportArgs& args) {
   if (args.onnx.empty() && args.safetensors.empty()) {
     return InvalidInput("export: no file to write is named")
         .WithFix("add --onnx FILE, --safetensors FILE or both");
+  }
+  if (fs::path(args.onnx).lexically_normal() == fs::path(args.safetensors).lexically_normal()) {
+    return InvalidInput("export: --onnx and --safetensors name the same file, {}", args.onnx)
+        .WithFix("give each a name of its own");
   }
   const RunFiles files{args.run};
   MOTLEY_ASSIGN_OR_RETURN(const Found found, LoadNewest(files));

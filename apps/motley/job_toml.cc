@@ -83,9 +83,28 @@ void SortByPlace(std::vector<std::pair<toml::source_position, TomlEntry>>& entri
                    [](const auto& a, const auto& b) { return a.first < b.first; });
 }
 
+// toml++ goes down one call per part of a dotted key, without a limit. No job has a line with so
+// many dots, quoted or not.
+Status CheckDepth(std::string_view text, const std::string& origin) {
+  constexpr int kMaxDots = 256;
+  int dots = 0, line = 1;
+  for (const char c : text) {
+    if (c == '\n') {
+      dots = 0;
+      ++line;
+    }
+    if (c == '.' && ++dots > kMaxDots) {
+      return InvalidInput("{}:{}: a line has more than {} dots", origin, line, kMaxDots)
+          .WithFix("a key is section.key at most");
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<std::vector<TomlEntry>> ParseToml(std::string_view text, const std::string& origin) {
+  MOTLEY_RETURN_IF_ERROR(CheckDepth(text, origin));
   const toml::parse_result parsed = toml::parse(text, origin);
   if (!parsed) {
     return InvalidInput("{}: {}", PlaceOf(origin, parsed.error().source()),

@@ -59,11 +59,13 @@ std::filesystem::path ParentOf(const std::filesystem::path& path) {
 }  // namespace
 
 Result<std::string> ReadFile(const std::filesystem::path& path, std::uint64_t max_bytes) {
-  const Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // Not blocking: opening a pipe would otherwise wait for somebody to write to it.
+  const Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (fd.get() < 0) return SystemError(path, "open");
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) return SystemError(path, "read");
   if (S_ISDIR(info.st_mode)) return InvalidInput("{}: is a folder, not a file", path.string());
+  if (!S_ISREG(info.st_mode)) return InvalidInput("{}: is no regular file", path.string());
   std::string content;
   std::array<char, 1 << 16> chunk;
   while (true) {

@@ -12,8 +12,8 @@
 
 namespace motley::base {
 
-// The whole file. Fails with the path and the reason; refuses more than `max_bytes`, so that a
-// wrong path cannot eat the memory.
+// The whole regular file. Fails with the path and the reason; refuses more than `max_bytes`, so
+// that a wrong path cannot eat the memory.
 Result<std::string> ReadFile(const std::filesystem::path& path,
                              std::uint64_t max_bytes = std::uint64_t{16} << 30);
 

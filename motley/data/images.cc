@@ -198,6 +198,9 @@ base::Result<std::unique_ptr<Source>> Images(const std::filesystem::path& path,
     MOTLEY_ASSIGN_OR_RETURN(auto store, StoreOfFolder(path));
     return MakeSource(path.string(), std::move(store), options);
   }
+  if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored)) {
+    return base::InvalidInput("{}: is neither a folder nor a regular file", path.string());
+  }
   if (options.on_progress) options.on_progress("reading " + path.string());
   MOTLEY_ASSIGN_OR_RETURN(auto store, StoreOfTarFile(path));
   return MakeSource(path.string(), std::move(store), options);

@@ -185,7 +185,11 @@ GraphBuilder::GraphBuilder(std::string name, Shape input) {
   graph_.name_ = std::move(name);
   const bool image = input.size() == 3 || input.size() == 1;
   bool sane = image;
-  for (const std::int64_t dim : input) sane = sane && dim >= 1 && dim <= (1 << 20);
+  std::int64_t room = std::int64_t{1} << 31;  // no image comes near it
+  for (const std::int64_t dim : input) {
+    sane = sane && dim >= 1 && dim <= room;
+    if (sane) room /= dim;
+  }
   if (!sane) {
     status_ = InvalidInput("{}: an input of {} is not possible", graph_.name_, ToString(input));
   }

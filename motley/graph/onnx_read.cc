@@ -211,6 +211,8 @@ Result<bool> FileReader::Fold(const OnnxNode& node) {
     inputs.push_back(std::move(constant));
   }
   MOTLEY_ASSIGN_OR_RETURN(OnnxConstantPtr folded, FoldNode(node, inputs));
+  room_ -= folded->size();
+  if (room_ < 0) return InvalidInput("the arithmetic on constants is larger than is plausible");
   MOTLEY_RETURN_IF_ERROR(net_->Define(node.output(0), std::move(folded)));
   return true;
 }

@@ -28,7 +28,7 @@ constexpr std::string_view kAsidePrefix = ".old-";      // see Publish
 constexpr const char* kManifestFile = "manifest.json";
 constexpr const char* kStateFile = "state.safetensors";
 constexpr const char* kLatest = "latest";
-constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{64} << 20;
+constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{4} << 20;
 constexpr std::uint64_t kMaxStateHeaderBytes = std::uint64_t{64} << 20;
 
 base::Status Failed(const fs::path& path, std::string_view what, const std::error_code& error) {
@@ -217,7 +217,10 @@ base::Result<fs::path> FindCheckpoint(const fs::path& folder) {
     if (manifest.ok()) return folder / name;
     if (reason.empty()) reason = "; " + manifest.status().message();
   }
-  return base::NotFound("{}: holds no usable checkpoint{}", folder.string(), reason);
+  if (reason.empty()) return base::NotFound("{}: holds no checkpoint", folder.string());
+  // Not the same as none: starting afresh here would overwrite somebody's work.
+  return base::InvalidInput("{}: holds no usable checkpoint{}", folder.string(), reason)
+      .WithFix("use the motley that wrote it, or start in another folder with --out");
 }
 
 base::Result<TrainState> LoadManifest(const fs::path& checkpoint) {
@@ -233,6 +236,10 @@ base::Result<TrainState> LoadCheckpoint(const fs::path& checkpoint, const graph:
   const std::uint64_t max_bytes = sizeof(float) * (2 * parameters + buffers) + kMaxStateHeaderBytes;
   MOTLEY_ASSIGN_OR_RETURN(const std::string bytes, base::ReadFile(file, max_bytes));
   MOTLEY_ASSIGN_OR_RETURN(auto arrays, graph::ParseSafetensors(bytes, file.string()));
+  if (bytes.size() < sizeof(float) * (2 * parameters + buffers)) {
+    return base::InvalidInput("{}: has {} bytes, too few for the net '{}'", file.string(),
+                              bytes.size(), graph.name());
+  }
   state.weights.resize(parameters);
   state.velocity.resize(parameters);
   state.buffers.resize(buffers);

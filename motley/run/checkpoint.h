@@ -58,7 +58,8 @@ base::Status SaveCheckpoint(const std::filesystem::path& folder, const graph::Gr
 
 // The newest usable checkpoint folder below `folder`: `latest`, or by number if the link is missing
 // or broken. Usable means that the manifest can be read and that the state has the size it names.
-// kNotFound when there is none.
+// kNotFound when there is none,
+// kInvalidInput when there are some but none is usable.
 base::Result<std::filesystem::path> FindCheckpoint(const std::filesystem::path& folder);
 
 // The manifest alone: everything of TrainState but weights, velocity and buffers.

@@ -12,6 +12,8 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 
 constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
+// Of steps, samples and epochs: exact in a double, and counting on from it cannot overflow.
+constexpr std::int64_t kMaxCount = std::int64_t{1} << 53;
 constexpr std::string_view kFormat = "motley-checkpoint";
 
 // Reads the keys of one JSON object. The first mistake is kept, so that the list of keys below
@@ -177,13 +179,13 @@ base::Result<Manifest> ParseManifest(std::string_view text, const std::string& o
   }
   Manifest manifest;
   TrainState& state = manifest.state;
-  state.step = fields.Integer("step", 0, kMax);
-  state.samples = fields.Integer("samples", 0, kMax);
+  state.step = fields.Integer("step", 0, kMaxCount);
+  state.samples = fields.Integer("samples", 0, kMaxCount);
   state.seconds = fields.Duration("seconds");
   state.compute_seconds = fields.Duration("compute_seconds");
   state.wait_seconds = fields.Duration("wait_seconds");
-  state.epoch = static_cast<std::uint64_t>(fields.Integer("epoch", 0, kMax));
-  state.epoch_size = fields.Integer("epoch_size", 1, kMax);
+  state.epoch = static_cast<std::uint64_t>(fields.Integer("epoch", 0, kMaxCount));
+  state.epoch_size = fields.Integer("epoch_size", 1, kMaxCount);
   state.committed = fields.Ranges("committed");
   state.epoch_loss_sum = fields.Number("epoch_loss_sum");
   state.epoch_correct = fields.Integer("epoch_correct", 0, kMax);

@@ -98,7 +98,14 @@ struct RefusalCase {
   std::vector<std::string> says;
 };
 
-void PrintTo(const RefusalCase& refusal, std::ostream* out) { *out << refusal.toml; }
+void PrintTo(const RefusalCase& refusal, std::ostream* out) { *out << refusal.toml.substr(0, 60); }
+
+// ".a.a.a…", so many times.
+std::string DottedParts(int count) {
+  std::string text;
+  for (int i = 0; i < count; ++i) text += ".a";
+  return text;
+}
 
 class JobRefusalTest : public testing::TestWithParam<RefusalCase> {};
 
@@ -116,6 +123,8 @@ INSTANTIATE_TEST_SUITE_P(
                     {"job.toml:2:1", "train.bacth", "did you mean train.batch?"}},
         RefusalCase{"[train]\n\n  lerning_rate = 3",
                     {"job.toml:3:3", "did you mean train.learning_rate?"}},
+        RefusalCase{"a" + DottedParts(200000) + " = 1", {"job.toml:1", "dots"}},
+        RefusalCase{"[a" + DottedParts(200000) + "]", {"job.toml:1", "dots"}},
         RefusalCase{"batch = 3", {"job.toml:1:1", "unknown key batch", "train.batch"}},
         RefusalCase{"[model]\nseed = 3", {"job.toml:2:1", "train.seed", "belongs to train"}},
         RefusalCase{"[trian]\nbatch = 3", {"job.toml:1:", "[trian]", "did you mean [train]?"}},

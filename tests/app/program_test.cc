@@ -3,6 +3,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "motley/base/file.h"
 #include "motley/graph/onnx.h"
 #include "motley/graph/safetensors.h"
 #include "motley/graph/zoo.h"
@@ -182,6 +183,27 @@ TEST_F(ProgramTest, ResumeAutoTakesTheNewestRunOrBeginsOne) {
   ASSERT_EQ(more.exit_code, 0) << more.err;
   EXPECT_EQ(nlohmann::json::parse(more.out)["steps"], 20);
   EXPECT_EQ(std::distance(fs::directory_iterator(folder() / "runs"), {}), 1);
+}
+
+TEST_F(ProgramTest, ResumeAutoNeverOverwritesCheckpointsThatItCannotRead) {
+  ASSERT_EQ(Run(SmallTrain({"--out", "run"})).exit_code, 0);
+  for (const auto& entry : fs::directory_iterator(folder() / "run" / "checkpoints")) {
+    if (!entry.is_directory() || entry.is_symlink()) continue;
+    ASSERT_TRUE(base::ReplaceFile(entry.path() / "manifest.json", "{}").ok());
+  }
+  const Outcome outcome = Run(SmallTrain({"--out", "run", "--resume", "auto"}));
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_TRUE(Says(outcome.err, "no usable checkpoint")) << outcome.err;
+  EXPECT_EQ(*base::ReadFile(folder() / "run" / "checkpoints" / "latest" / "manifest.json"), "{}");
+}
+
+TEST_F(ProgramTest, ExportLeavesLinksAloneAndWantsTwoNamesForTwoFiles) {
+  ASSERT_EQ(Run(SmallTrain({"--out", "run"})).exit_code, 0);
+  fs::create_symlink("elsewhere", folder() / "link");
+  EXPECT_EQ(Run({"export", "run", "--onnx", "link"}).exit_code, 2);
+  EXPECT_TRUE(fs::is_symlink(folder() / "link"));
+  EXPECT_EQ(Run({"export", "run", "--onnx", "same", "--safetensors", "same"}).exit_code, 2);
+  EXPECT_FALSE(fs::exists(folder() / "same"));
 }
 
 TEST_F(ProgramTest, ExportedWeightsStartAnotherRunAndReadBack) {

@@ -1,6 +1,7 @@
 #include "motley/base/file.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 
@@ -33,6 +34,12 @@ TEST_F(FileTest, RefusesMoreThanTheLimit) {
   ASSERT_TRUE(ReplaceFile(folder_ / "big", std::string(1000, 'x')).ok());
   EXPECT_FALSE(ReadFile(folder_ / "big", 999).ok());
   EXPECT_TRUE(ReadFile(folder_ / "big", 1000).ok());
+}
+
+TEST_F(FileTest, RefusesAPipeInsteadOfWaitingForIt) {
+  const std::filesystem::path pipe = folder_ / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_FALSE(ReadFile(pipe).ok());
 }
 
 TEST_F(FileTest, RefusesAFolder) { EXPECT_FALSE(ReadFile(folder_).ok()); }

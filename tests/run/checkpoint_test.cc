@@ -232,7 +232,14 @@ TEST_F(CheckpointTest, TheStateOfAnotherNetIsRefusedWithTheArray) {
 TEST_F(CheckpointTest, NothingThereIsNotFound) {
   EXPECT_NE(Found().find("no such folder"), std::string::npos);
   fs::create_directories(folder_);
-  EXPECT_NE(Found().find("no usable checkpoint"), std::string::npos);
+  EXPECT_NE(Found().find("holds no checkpoint"), std::string::npos);
+  EXPECT_EQ(FindCheckpoint(folder_).status().code(), base::Code::kNotFound);
+}
+
+TEST_F(CheckpointTest, OneThatCannotBeReadIsNotTheSameAsNone) {
+  Save(10);
+  Overwrite(folder_ / "ckpt-10" / "manifest.json", "{}");
+  EXPECT_EQ(FindCheckpoint(folder_).status().code(), base::Code::kInvalidInput);
 }
 
 // What a kill can leave behind, instant by instant.

@@ -17,13 +17,14 @@ class AlignedFloats {
 
   void Reset(std::int64_t count) {
     memory_.reset();
-    size_ = count;
+    size_ = 0;
     if (count == 0) return;
     const std::size_t bytes =
         (static_cast<std::size_t>(count) * sizeof(float) + kAlign - 1) / kAlign * kAlign;
     memory_.reset(static_cast<float*>(std::aligned_alloc(kAlign, bytes)));
     if (memory_ == nullptr) throw std::bad_alloc();
     std::fill_n(memory_.get(), bytes / sizeof(float), 0.0F);
+    size_ = count;
   }
 
   float* data() { return memory_.get(); }

@@ -20,8 +20,8 @@ namespace motley::engine::native {
 // What lanes leave for each other at one batch norm. One slot per lane; read by all after the
 // barrier.
 struct BatchNormMeeting {
-  // [lane]: sample count, then per channel mean and sum of squared deviations (forward) or the two
-  // sums of the backward pass.
+  // [lane]: per channel mean, then sum of squared deviations (forward), or the two sums of the
+  // backward pass. `counts`: elements per channel.
   std::vector<std::vector<double>> forward, backward;
   std::vector<std::int64_t> counts;
 };

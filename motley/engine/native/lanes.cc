@@ -31,12 +31,20 @@ LanePool::LanePool(int lanes) {
   MOTLEY_CHECK(lanes >= 1, "a device needs a lane");
   openblas_set_num_threads(1);
   threads_.reserve(static_cast<std::size_t>(lanes));
-  for (int lane = 0; lane < lanes; ++lane) {
-    threads_.emplace_back([this, lane] { Loop(lane); });
+  try {
+    for (int lane = 0; lane < lanes; ++lane) {
+      threads_.emplace_back([this, lane] { Loop(lane); });
+    }
+  } catch (...) {
+    // The system has no more threads: those that run must end before the caller hears of it.
+    Stop();
+    throw;
   }
 }
 
-LanePool::~LanePool() {
+LanePool::~LanePool() { Stop(); }
+
+void LanePool::Stop() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;

@@ -41,6 +41,7 @@ class LanePool {
 
  private:
   void Loop(int lane);
+  void Stop();
 
   std::mutex mutex_;
   std::condition_variable begin_, end_;

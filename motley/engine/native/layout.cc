@@ -14,10 +14,12 @@ dnnl::memory::desc ToDnnl(const Layout& layout) {
   MOTLEY_CHECK(
       layout.inner == 1 || layout.inner == 8 || layout.inner == 16 || layout.inner == layout.c,
       "inner {} is no layout", layout.inner);
-  const Tag tag = layout.inner == 1          ? Tag::nchw
-                  : layout.inner == layout.c ? Tag::nhwc
-                  : layout.inner == 8        ? Tag::nChw8c
-                                             : Tag::nChw16c;
+  // With exactly 8 or 16 channels, blocked and NHWC are the same bytes; oneDNN has its fast kernels
+  // under the blocked name.
+  const Tag tag = layout.inner == 1    ? Tag::nchw
+                  : layout.inner == 8  ? Tag::nChw8c
+                  : layout.inner == 16 ? Tag::nChw16c
+                                       : Tag::nhwc;
   return {{layout.n, layout.c, layout.h, layout.w}, dnnl::memory::data_type::f32, tag};
 }
 

@@ -19,8 +19,8 @@ using base::InvalidInput;
 using base::Result;
 using base::Status;
 
-// Among the kernel choices, which are by node otherwise. An importer never gives a node this name.
-constexpr char kGemmChoice[] = "gemm library";
+// Among the kernel choices, which are by node otherwise; no node has an empty name.
+constexpr char kGemmChoice[] = "";
 
 // A part of the batch that one lane works on in one pass.
 struct Chunk {
@@ -202,6 +202,8 @@ Status NativeDevice::Compile(int active, bool training, const float* weights) {
     } catch (const std::bad_alloc&) {
       status = base::Unavailable("{}: not enough memory for this batch", graph_->name())
                    .WithFix("use a smaller batch");
+    } catch (const std::exception& error) {
+      status = base::Internal("{}: cannot compile it: {}", graph_->name(), error.what());
     }
   });
   return status;
@@ -283,13 +285,20 @@ Result<StepResult> NativeDevice::Step(const StepRequest& request) {
   std::fill(request.buffer_sums.begin(), request.buffer_sums.end(), 0.0F);
   if (request.batch->size() == 0 || clock_.Now() >= request.deadline) {
     std::fill(request.gradient.begin(), request.gradient.end(), 0.0F);
+    if (request.on_bucket) request.on_bucket(0, graph_->parameter_count());
     return StepResult{};
   }
   const int active = AssignChunks(request.batch->size(), true);
   MOTLEY_RETURN_IF_ERROR(Compile(active, true, request.weights.data()));
 
+  try {
+    gradients_.Begin(active, request.gradient.data(), &request.on_bucket);
+  } catch (const std::bad_alloc&) {
+    return base::Unavailable("{}: not enough memory for the gradients of {} lanes", graph_->name(),
+                             active)
+        .WithFix("use fewer threads");
+  }
   const double begin = clock_.Now();
-  gradients_.Begin(active, request.gradient.data(), &request.on_bucket);
   Barrier barrier(active);
   pool_.Run(active, [&](int lane) { RunTraining(lane, active, request, barrier); });
   if (cancelled()) return base::Cancelled("the step was cancelled");
@@ -353,12 +362,14 @@ Result<std::unique_ptr<Device>> MakeNativeDevice(std::shared_ptr<const graph::Gr
     return InvalidInput("a device cannot have {} threads", options.threads)
         .WithFix("leave threads out to use every core");
   }
+  if (options.bn_batch < 0) return InvalidInput("bn_batch cannot be {}", options.bn_batch);
   const int lanes = options.threads == 0 ? UsableCores() : options.threads;
   try {
     return std::unique_ptr<Device>(
         std::make_unique<NativeDevice>(std::move(graph), options, lanes));
   } catch (const std::exception& error) {
-    return base::Internal("the native device cannot start: {}", error.what());
+    return base::Unavailable("the native device cannot start {} threads: {}", lanes, error.what())
+        .WithFix("use fewer threads");
   }
 }
 

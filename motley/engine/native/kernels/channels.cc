@@ -2,7 +2,6 @@
 // conversion between layouts.
 
 #include <algorithm>
-#include <cstring>
 
 #include "motley/engine/native/kernels/kernels.h"
 #include "motley/engine/native/reorder.h"

@@ -210,7 +210,6 @@ ConvLayouts FindConvLayouts(const graph::Graph& graph, graph::NodeId id,
   const memory::desc any = AnyLayout(g.weights);
 
   ConvLayouts result;
-  result.plain_weights = g.PlainWeights();
   {
     const ForwardDesc free = MakeForward(g, bias, true, AnyLayout({in.n, in.c, in.h, in.w}), any,
                                          AnyLayout({out.n, out.c, out.h, out.w}), engine);

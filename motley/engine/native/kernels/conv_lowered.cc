@@ -16,7 +16,7 @@ class ConvLowered final : public Kernel {
         attrs_(context.node().conv()),
         in_(context.in[0]),
         out_(context.out),
-        patch_(attrs_.kernel_h * attrs_.kernel_w * in_.c),
+        patch_(in_.c * attrs_.kernel_h * attrs_.kernel_w),
         weight_index_(context.graph.parameters_of(context.id).front()) {
     using dnnl::memory;
     const memory::dims dims{attrs_.out_channels, in_.c, attrs_.kernel_h, attrs_.kernel_w};

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstring>
 
 #include "motley/engine/dropout.h"
 #include "motley/engine/native/kernels/kernels.h"

@@ -15,7 +15,7 @@ namespace motley::engine::native {
 // that they do not depend on which batch happened to be compiled first.
 struct ConvLayouts {
   std::int64_t in_inner = 1, out_inner = 1;
-  dnnl::memory::desc plain_weights, forward_weights, backward_weights, gradient;
+  dnnl::memory::desc forward_weights, backward_weights, gradient;
 };
 ConvLayouts FindConvLayouts(const graph::Graph& graph, graph::NodeId id,
                             const dnnl::engine& engine);
