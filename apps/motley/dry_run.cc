@@ -12,6 +12,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr const char* kNotHere = "mnist is not here yet; training fetches it first";
+
 // A value as a job file has it is also JSON; what is not set is null.
 Json ValueJson(const std::string& value) {
   if (value.empty()) return nullptr;
@@ -50,6 +52,7 @@ void PrintPrepared(const Job& job, const Prepared& prepared, std::FILE* out) {
     fmt::print(out, ", at most {} in all", Thousands(steps * *epochs));
   }
   fmt::print(out, "\n");
+  if (prepared.stand_in) fmt::print(out, "data   not opened: {}\n", kNotHere);
 }
 
 }  // namespace
@@ -66,11 +69,7 @@ void PrintDryRun(const DryRun& dry_run, std::FILE* out) {
                origin.place.empty() ? SourceName(origin.source) : origin.place);
   }
   fmt::print(out, "\n");
-  if (dry_run.prepared != nullptr) {
-    PrintPrepared(job, *dry_run.prepared, out);
-  } else {
-    fmt::print(out, "data   not opened: {}\n", dry_run.why_not);
-  }
+  PrintPrepared(job, dry_run.prepared, out);
   fmt::print(out, "stops  {}\n\nNothing was trained or written; without --dry-run it starts.\n",
              Goal(job));
 }
@@ -84,11 +83,7 @@ Json DryRunJson(const DryRun& dry_run) {
                                {"source", SourceName(origin.source)},
                                {"place", origin.place}};
   }
-  if (dry_run.prepared == nullptr) {
-    json["data"] = {{"opened", false}, {"reason", dry_run.why_not}};
-    return json;
-  }
-  const Prepared& prepared = *dry_run.prepared;
+  const Prepared& prepared = dry_run.prepared;
   const graph::Graph& graph = prepared.model.graph;
   json["model"] = {{"name", ModelName(job)},
                    {"parameters", graph.parameter_count()},
@@ -96,9 +91,10 @@ Json DryRunJson(const DryRun& dry_run) {
                    {"flops_backward", graph.BackwardFlops()},
                    {"input", graph::ToString(graph.input_shape())},
                    {"classes", graph.num_classes()}};
-  json["data"] = {{"opened", true},
+  json["data"] = {{"opened", !prepared.stand_in},
                   {"train_samples", prepared.data.train->size()},
                   {"test_samples", prepared.data.test->size()}};
+  if (prepared.stand_in) json["data"]["reason"] = kNotHere;
   json["steps_per_epoch"] = StepsPerEpoch(job, prepared);
   return json;
 }

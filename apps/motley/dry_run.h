@@ -9,11 +9,9 @@
 namespace motley::app {
 
 // What a job would do: every value with where it came from, the network, the data, the steps.
-// `prepared` is null when the data is not here yet; `why_not` then says so.
 struct DryRun {
   const ResolvedJob& resolved;
-  const Prepared* prepared = nullptr;
-  std::string why_not;
+  const Prepared& prepared;
 };
 void PrintDryRun(const DryRun& dry_run, std::FILE* out);
 nlohmann::ordered_json DryRunJson(const DryRun& dry_run);

@@ -19,15 +19,21 @@ using base::Status;
 
 constexpr const char* kOnnxInRun = "model.onnx";
 
-Result<data::DataPair> OpenData(const ResolvedJob& resolved, const PrepareOptions& options) {
+data::OpenOptions OpenOptionsOf(const ResolvedJob& resolved, const PrepareOptions& options) {
+  return {.cache = options.cache,
+          .resize_height = resolved.job.data.resize.height,
+          .resize_width = resolved.job.data.resize.width,
+          .fetch = options.fetch,
+          .stand_in = !options.fetch,
+          .train_place = resolved.Place("data.train"),
+          .test_place = resolved.Place("data.test"),
+          .on_progress = options.on_progress};
+}
+
+Result<data::DataPair> OpenData(const ResolvedJob& resolved, const data::OpenOptions& open) {
   const Job::Data& wanted = resolved.job.data;
-  data::OpenOptions open{.cache = options.cache,
-                         .resize_height = wanted.resize.height,
-                         .resize_width = wanted.resize.width,
-                         .fetch = options.fetch,
-                         .on_progress = options.on_progress};
   auto pair = data::Open(wanted.train, wanted.test, open);
-  if (!pair.ok()) return std::move(pair).status().In(resolved.Place("data.train"));
+  if (!pair.ok()) return pair;
   const data::Dataset& train = *pair->train;
   if (wanted.resize.given() &&
       (train.height() != wanted.resize.height || train.width() != wanted.resize.width)) {
@@ -186,7 +192,10 @@ std::string FactOr(const JobFacts& facts, const std::string& name, const std::st
 }  // namespace
 
 Result<Prepared> Prepare(const ResolvedJob& resolved, const PrepareOptions& options) {
-  MOTLEY_ASSIGN_OR_RETURN(data::DataPair data, OpenData(resolved, options));
+  const data::OpenOptions open = OpenOptionsOf(resolved, options);
+  const bool stand_in =
+      open.stand_in && data::IsMissing(resolved.job.data.train, resolved.job.data.test, open);
+  MOTLEY_ASSIGN_OR_RETURN(data::DataPair data, OpenData(resolved, open));
   MOTLEY_ASSIGN_OR_RETURN(data::Transform test_transform, MakeTransform(resolved, *data.train));
   data::Transform train_transform = test_transform;
   train_transform.flip = resolved.job.data.flip;
@@ -201,7 +210,8 @@ Result<Prepared> Prepare(const ResolvedJob& resolved, const PrepareOptions& opti
                     .test_transform = std::move(test_transform),
                     .model = std::move(model),
                     .onnx_bytes = std::move(onnx_bytes),
-                    .facts = {}};
+                    .facts = {},
+                    .stand_in = stand_in};
   prepared.facts = FactsOf(resolved.job, prepared);
   return prepared;
 }

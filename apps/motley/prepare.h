@@ -25,11 +25,14 @@ struct Prepared {
   graph::Model model;
   std::string onnx_bytes;  // of model.onnx, for the run directory; empty for the zoo
   JobFacts facts;
+  // A named dataset was not here and could not be fetched: `data` has its shape only, and the facts
+  // about its content mean nothing.
+  bool stand_in = false;
 };
 
 struct PrepareOptions {
   std::filesystem::path cache;  // of named datasets
-  bool fetch = true;            // whether a missing named dataset may be fetched
+  bool fetch = true;            // a missing named dataset; otherwise it is stood in for
   // A resumed job has its weights already; the file they once came from may be gone.
   bool load_weights = true;
   // The copy of model.onnx in the run directory of a resumed job, for when the original is gone.

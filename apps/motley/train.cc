@@ -141,21 +141,9 @@ Result<int> Run(const TrainPlan& plan, bool json, ProgressView& view) {
   return ExitCode(plan, report);
 }
 
-Result<int> ShowDryRun(const TrainArgs& args, const Environment& environment) {
-  MOTLEY_ASSIGN_OR_RETURN(const auto point, FindResumePoint(args.resume, args.out, kRuns));
-  MOTLEY_ASSIGN_OR_RETURN(const ResolvedJob resolved, LoadJobOf(args, environment, point));
-  if (!point && !args.out.empty()) {
-    MOTLEY_RETURN_IF_ERROR(CheckFree({args.out}, args.resume == "auto"));
-  }
-  MOTLEY_ASSIGN_OR_RETURN(const std::filesystem::path cache, DataCache(environment));
-  const auto prepared = Prepare(resolved, {.cache = cache, .fetch = false, .load_weights = !point});
-  // A named set that was never fetched is no mistake of the job's.
-  const bool to_be_fetched =
-      resolved.job.data.train == "mnist" && !std::filesystem::exists(cache / "mnist");
-  if (!prepared.ok() && !to_be_fetched) return prepared.status();
-  const DryRun dry_run{resolved, prepared.ok() ? &*prepared : nullptr,
-                       prepared.ok() ? "" : "mnist is not here yet; training fetches it first"};
-  if (args.json) {
+Result<int> ShowDryRun(const TrainPlan& plan, bool json) {
+  const DryRun dry_run{plan.resolved, plan.prepared};
+  if (json) {
     fmt::print("{}\n", Dump(DryRunJson(dry_run)));
   } else {
     PrintDryRun(dry_run, stdout);
@@ -174,12 +162,12 @@ Result<int> Train(const TrainArgs& args, const Environment& environment) {
     }
     return kExitDone;
   }
-  if (args.dry_run) return ShowDryRun(args, environment);
   const base::RealClock clock;
   // With --json standard output belongs to the answer.
   const Console console = Console::Of(args.json ? stderr : stdout, environment);
   ProgressView view(console, clock);
   MOTLEY_ASSIGN_OR_RETURN(const TrainPlan plan, MakePlan(args, environment, view));
+  if (args.dry_run) return ShowDryRun(plan, args.json);
   view.set_epochs(EpochLimit(plan.resolved.job));
   return Run(plan, args.json, view);
 }

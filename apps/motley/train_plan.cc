@@ -19,16 +19,25 @@ std::int64_t CommittedSamples(const run::TrainState& state) {
 Result<run::TrainState> LoadState(const ResumePoint& point, const ResolvedJob& resolved,
                                   const Prepared& prepared, ProgressView& view) {
   MOTLEY_ASSIGN_OR_RETURN(const run::TrainState manifest, run::LoadManifest(point.checkpoint));
-  MOTLEY_RETURN_IF_ERROR(CheckSameJob(manifest.job, resolved, prepared.facts));
+  JobFacts now = prepared.facts;
+  if (prepared.stand_in) {
+    // Only the data can tell these; that they changed is not to be assumed.
+    for (const char* fact : {"data.train_sha256", "data.test_sha256", "data.mean", "data.std"}) {
+      if (const auto was = manifest.job.find(fact); was != manifest.job.end()) {
+        now[fact] = was->second;
+      }
+    }
+  }
+  MOTLEY_RETURN_IF_ERROR(CheckSameJob(manifest.job, resolved, now));
   MOTLEY_ASSIGN_OR_RETURN(run::TrainState state,
                           run::LoadCheckpoint(point.checkpoint, prepared.model.graph));
   const auto before = state.job.find("device.threads");
-  const std::string& now = prepared.facts.at("device.threads");
-  if (before != state.job.end() && before->second != now) {
+  const std::string& threads = prepared.facts.at("device.threads");
+  if (before != state.job.end() && before->second != threads) {
     view.Line(
         fmt::format("note: the run had device.threads = {} and goes on with {}: the result "
                     "is as good, but not bit for bit that of one uninterrupted run",
-                    before->second, now));
+                    before->second, threads));
   }
   view.Line(fmt::format("resuming {} at step {} ({} samples into epoch {})",
                         point.files.folder.string(), state.step, CommittedSamples(state),
@@ -36,8 +45,7 @@ Result<run::TrainState> LoadState(const ResumePoint& point, const ResolvedJob& r
   return state;
 }
 
-}  // namespace
-
+// The job of these arguments; that of the resumed run when they name none.
 Result<ResolvedJob> LoadJobOf(const TrainArgs& args, const Environment& environment,
                               const std::optional<ResumePoint>& point) {
   JobSources sources{.file = args.job, .sets = args.sets, .environment = environment};
@@ -47,6 +55,8 @@ Result<ResolvedJob> LoadJobOf(const TrainArgs& args, const Environment& environm
   }
   return LoadJob(sources);
 }
+
+}  // namespace
 
 Result<TrainPlan> MakePlan(const TrainArgs& args, const Environment& environment,
                            ProgressView& view) {
@@ -63,7 +73,7 @@ Result<TrainPlan> MakePlan(const TrainArgs& args, const Environment& environment
   MOTLEY_ASSIGN_OR_RETURN(
       Prepared prepared,
       Prepare(resolved, {.cache = cache,
-                         .fetch = true,
+                         .fetch = !args.dry_run,
                          .load_weights = !point,
                          .onnx_copy = point ? point->files.onnx() : std::filesystem::path(),
                          .on_progress = [&](const std::string& text) { view.Line(text); }}));

@@ -27,14 +27,10 @@ struct TrainPlan {
   std::optional<run::TrainState> resumed;  // none: from fresh weights
 };
 
-// Finds the run to resume, loads the job, opens and checks everything it names. Notes for the user
-// go to `view`.
+// Finds the run to resume, loads the job, opens and checks everything it names. A dry run fetches
+// nothing. Notes for the user go to `view`.
 base::Result<TrainPlan> MakePlan(const TrainArgs& args, const Environment& environment,
                                  ProgressView& view);
-
-// The job of these arguments; that of the resumed run when they name none.
-base::Result<ResolvedJob> LoadJobOf(const TrainArgs& args, const Environment& environment,
-                                    const std::optional<ResumePoint>& point);
 
 // Makes the run directory and takes hold of it, unless somebody else worked in it meanwhile.
 base::Result<RunLock> TakeRunDirectory(const TrainPlan& plan);

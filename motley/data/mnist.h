@@ -14,7 +14,12 @@ namespace motley::data {
 // of the original files.
 base::Result<std::filesystem::path> FetchMnist(const OpenOptions& options);
 
-// The original MNIST digits: 60,000 and 10,000 images of 28x28. Fetched when a part is opened.
+// Whether some file is there. A folder that holds something else is the user's, and reading it says
+// what is missing; fetching into it would have to overwrite.
+bool HasMnist(const OpenOptions& options);
+
+// The original MNIST digits: 60,000 and 10,000 images of 28x28. Fetched, or stood in for, when a
+// part is opened.
 std::unique_ptr<Source> Mnist(OpenOptions options);
 
 }  // namespace motley::data

@@ -66,30 +66,44 @@ base::Status CheckAgreement(const Dataset& train, const Dataset& test) {
                             train.classes().size(), test.classes().size());
 }
 
-base::Result<DataPair> OpenPair(const std::string& train, const std::string& test,
-                                const OpenOptions& options) {
-  MOTLEY_ASSIGN_OR_RETURN(const auto source, OpenSource(train, options));
-  DataPair pair;
-  MOTLEY_ASSIGN_OR_RETURN(pair.train, source->Open(Part::kTrain, nullptr));
-  if (test.empty() || test == train) {
-    MOTLEY_ASSIGN_OR_RETURN(pair.test, source->Open(Part::kTest, pair.train.get()));
-  } else {
-    MOTLEY_ASSIGN_OR_RETURN(const auto other, OpenSource(test, options));
-    MOTLEY_ASSIGN_OR_RETURN(pair.test, other->Open(Part::kTestOnly, pair.train.get()));
+// A failure to open `spec`, exceptions included: out of memory, or a path the system cannot take.
+template <typename Function>
+base::Status Opening(const std::string& spec, const std::string& place, const Function& open) {
+  base::Status status;
+  try {
+    status = open();
+  } catch (const std::exception& exception) {
+    status = base::Internal("data '{}': {}", spec, exception.what());
   }
-  MOTLEY_RETURN_IF_ERROR(CheckAgreement(*pair.train, *pair.test));
-  return pair;
+  return place.empty() ? std::move(status) : std::move(status).In(place);
 }
 
 }  // namespace
 
 base::Result<DataPair> Open(const std::string& train, const std::string& test,
                             const OpenOptions& options) {
-  try {
-    return OpenPair(train, test, options);
-  } catch (const std::exception& exception) {  // out of memory, or a path the system cannot take
-    return base::Internal("data '{}': {}", train, exception.what());
-  }
+  std::unique_ptr<Source> source;
+  DataPair pair;
+  MOTLEY_RETURN_IF_ERROR(Opening(train, options.train_place, [&]() -> base::Status {
+    MOTLEY_ASSIGN_OR_RETURN(source, OpenSource(train, options));
+    MOTLEY_ASSIGN_OR_RETURN(pair.train, source->Open(Part::kTrain, nullptr));
+    return {};
+  }));
+  const bool own = test.empty() || test == train;
+  const std::string& place = own ? options.train_place : options.test_place;
+  MOTLEY_RETURN_IF_ERROR(Opening(own ? train : test, place, [&]() -> base::Status {
+    if (!own) {
+      MOTLEY_ASSIGN_OR_RETURN(source, OpenSource(test, options));
+    }
+    const Part part = own ? Part::kTest : Part::kTestOnly;
+    MOTLEY_ASSIGN_OR_RETURN(pair.test, source->Open(part, pair.train.get()));
+    return CheckAgreement(*pair.train, *pair.test);
+  }));
+  return pair;
+}
+
+bool IsMissing(const std::string& train, const std::string& test, const OpenOptions& options) {
+  return (train == "mnist" || test == "mnist") && !HasMnist(options);
 }
 
 base::Result<std::filesystem::path> Fetch(const std::string& name, const OpenOptions& options) {

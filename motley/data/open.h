@@ -18,6 +18,11 @@ struct OpenOptions {
   int resize_height = 0, resize_width = 0;
   // Whether a missing named set may be fetched.
   bool fetch = true;
+  // Whether a missing named set is stood in for by black images of its shape and number: enough to
+  // check a job against.
+  bool stand_in = false;
+  // What messages about the training and the test set begin with; empty: nothing.
+  std::string train_place, test_place;
   // Told in one line what takes time ("fetching mnist …").
   std::function<void(const std::string&)> on_progress;
 };
@@ -28,6 +33,9 @@ struct OpenOptions {
 // folder `test` beside `train`. Train and test must agree in shape and class list.
 base::Result<DataPair> Open(const std::string& train, const std::string& test,
                             const OpenOptions& options);
+
+// Whether Open would have to fetch a set, or to stand in for it.
+bool IsMissing(const std::string& train, const std::string& test, const OpenOptions& options);
 
 // Makes sure that the named set is in the cache, fetching it if it is not, and checks its SHA-256.
 // Returns its folder. Only "mnist" can be fetched.

@@ -93,6 +93,55 @@ TEST_F(ProgramTest, DryRunShowsWhereEveryValueCameFromAndWritesNothing) {
   EXPECT_TRUE(Says(Run({"train", "job.toml", "--dry-run"}).out, "job.toml:4:1"));
 }
 
+TEST_F(ProgramTest, AMistakeInTheTestSetNamesItsKey) {
+  const Outcome missing = Run(SmallTrain({"--set", "data.test=idx:nowhere"}));
+  EXPECT_EQ(missing.exit_code, 2);
+  EXPECT_TRUE(Says(missing.err, "motley: --set data.test: data 'idx:nowhere'")) << missing.err;
+  const Outcome classes = Run(SmallTrain({"--set", "data.test=glyphs"}));
+  EXPECT_EQ(classes.exit_code, 2);
+  EXPECT_TRUE(Says(classes.err, "motley: --set data.test: class 'arc'")) << classes.err;
+  // The set's own test part has no key but that of the set.
+  fs::remove(folder() / "data/t10k-labels-idx1-ubyte");
+  EXPECT_TRUE(Says(Run(SmallTrain()).err, "motley: --set data.train: "));
+}
+
+TEST_F(ProgramTest, DryRunChecksEverythingElseWhileMnistIsNotHere) {
+  const Outcome good = Run({"train", "--dry-run", "--json"});
+  ASSERT_EQ(good.exit_code, 0) << good.err;
+  const auto json = nlohmann::json::parse(good.out);
+  EXPECT_EQ(json["data"]["opened"], false);
+  EXPECT_EQ(json["steps_per_epoch"], 938);
+  EXPECT_EQ(json["model"]["parameters"], 431080);
+  for (const auto& [set, key] : std::vector<std::pair<std::string, std::string>>{
+           {"data.test=idx:nowhere", "data.test"},
+           {"data.resize=32x32", "data.resize"},
+           {"data.crop=40x40", "data.crop"},
+           {"data.mean=1,2", "data.mean"},
+           {"train.batch=60001", "train.batch"},
+           {"model.zoo=lanet", "model.zoo"},
+           {"model.onnx=nowhere", "model.onnx"},
+           {"model.weights=nowhere", "model.weights"}}) {
+    const Outcome outcome = Run({"train", "--dry-run", "--set", set});
+    EXPECT_EQ(outcome.exit_code, 2) << set;
+    EXPECT_TRUE(Says(outcome.err, "--set " + key)) << outcome.err;
+  }
+  EXPECT_FALSE(fs::exists(folder() / ".local"));
+}
+
+TEST_F(ProgramTest, DryRunOfAResumeChecksWhatTheResumeWould) {
+  ASSERT_EQ(Run(SmallTrain({"--out", "run"})).exit_code, 0);
+  ASSERT_EQ(Run({"export", "run", "--onnx", "net.onnx"}).exit_code, 0);
+  ASSERT_EQ(Run(SmallTrain({"--set", "model.onnx=net.onnx", "--out", "onnx"})).exit_code, 0);
+  const Outcome other = Run({"train", "--dry-run", "--resume", "run", "--set", "train.seed=2"});
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_TRUE(Says(other.err, "--set train.seed: the checkpoint was made with")) << other.err;
+  EXPECT_EQ(Run({"train", "--dry-run", "--resume", "run"}).exit_code, 0);
+  // The copy in the run directory serves, as it does without --dry-run.
+  fs::remove(folder() / "net.onnx");
+  const Outcome copy = Run({"train", "--dry-run", "--resume", "onnx"});
+  EXPECT_EQ(copy.exit_code, 0) << copy.err;
+}
+
 TEST_F(ProgramTest, TrainsOnGlyphsAndLeavesAWholeRunDirectory) {
   const Outcome outcome = Run({"train", "--set", "data.train=glyphs", "--set",
                                "train.max_seconds=0.2", "--out", "run", "--json"});
