@@ -112,6 +112,41 @@ double PeakRssMb() {
   return static_cast<double>(usage.ru_maxrss) / 1024.0;  // Linux counts in KiB
 }
 
+using Pass = engine::LayerTime::Pass;
+
+nlohmann::ordered_json ToJson(const Pass& pass) {
+  return {{"seconds", pass.seconds}, {"flops", pass.flops}, {"bytes", pass.bytes}};
+}
+
+nlohmann::ordered_json ToJson(const std::vector<engine::LayerTime>& times) {
+  auto layers = nlohmann::ordered_json::array();
+  for (const engine::LayerTime& time : times) {
+    layers.push_back({{"layer", time.layer},
+                      {"kernel", time.kernel},
+                      {"forward", ToJson(time.forward)},
+                      {"backward", ToJson(time.backward)}});
+  }
+  return layers;
+}
+
+// One line per layer and pass. Rates are of one lane, because that is what a kernel runs on.
+void PrintProfile(const std::vector<engine::LayerTime>& times) {
+  double total = 0.0;
+  for (const engine::LayerTime& time : times) total += time.forward.seconds + time.backward.seconds;
+  fmt::print("\n{:<28} {:<24} {:<8} {:>7} {:>8} {:>7}\n", "layer", "kernel", "pass", "share",
+             "GFLOP/s", "GB/s");
+  const auto line = [total](const engine::LayerTime& time, const char* name, const Pass& pass) {
+    if (pass.seconds <= 0.0) return;
+    fmt::print("{:<28} {:<24} {:<8} {:>5.1f} % {:>8.1f} {:>7.1f}\n", time.layer, time.kernel, name,
+               100.0 * pass.seconds / total, pass.flops / pass.seconds / 1e9,
+               pass.bytes / pass.seconds / 1e9);
+  };
+  for (const engine::LayerTime& time : times) {
+    line(time, "forward", time.forward);
+    line(time, "backward", time.backward);
+  }
+}
+
 Status CheckArgs(const BenchArgs& args) {
   if (args.batch < 1 || args.batch > 1 << 16) {
     return InvalidInput("--batch {}: it must be from 1 to 65536", args.batch);
@@ -133,8 +168,9 @@ Result<int> Bench(const BenchArgs& args) {
   const int threads = args.threads > 0 ? args.threads : engine::native::UsableCores();
   MOTLEY_ASSIGN_OR_RETURN(
       const auto device,
-      engine::native::MakeNativeDevice(std::make_shared<const graph::Graph>(model.graph),
-                                       {.threads = threads, .bn_batch = 0, .kernel_choices = {}}));
+      engine::native::MakeNativeDevice(
+          std::make_shared<const graph::Graph>(model.graph),
+          {.threads = threads, .bn_batch = 0, .kernel_choices = {}, .profile = args.profile}));
   Stepper stepper(model, *device, args.batch);
   // The first step compiles the plan and chooses kernels.
   MOTLEY_RETURN_IF_ERROR(stepper.Step());
@@ -156,17 +192,19 @@ Result<int> Bench(const BenchArgs& args) {
   const auto flops = static_cast<double>(model.graph.ForwardFlops() + model.graph.BackwardFlops());
   const double gflops = images_per_second * flops / 1e9;
   if (args.json) {
-    fmt::print("{}\n", Dump({{"model", args.model},
-                             {"batch", args.batch},
-                             {"input", graph::ToString(model.graph.input_shape())},
-                             {"classes", model.graph.num_classes()},
-                             {"threads", threads},
-                             {"images_per_second", images_per_second},
-                             {"images_per_second_spread", spread},
-                             {"gflops", gflops},
-                             {"gemm_gflops", gemm},
-                             {"fraction_of_gemm_peak", gflops / gemm},
-                             {"peak_rss_mb", PeakRssMb()}}));
+    nlohmann::ordered_json answer{{"model", args.model},
+                                  {"batch", args.batch},
+                                  {"input", graph::ToString(model.graph.input_shape())},
+                                  {"classes", model.graph.num_classes()},
+                                  {"threads", threads},
+                                  {"images_per_second", images_per_second},
+                                  {"images_per_second_spread", spread},
+                                  {"gflops", gflops},
+                                  {"gemm_gflops", gemm},
+                                  {"fraction_of_gemm_peak", gflops / gemm},
+                                  {"peak_rss_mb", PeakRssMb()}};
+    if (args.profile) answer["layers"] = ToJson(device->profile());
+    fmt::print("{}\n", Dump(answer));
     return kExitDone;
   }
   fmt::print("{} at {}, {} classes, batch {}, {} threads; whole training steps on made-up images\n",
@@ -178,6 +216,7 @@ Result<int> Bench(const BenchArgs& args) {
   fmt::print("GEMM GFLOP/s           {:.1f} (the ceiling, measured in this run)\n", gemm);
   fmt::print("fraction of GEMM peak  {:.1f} %\n", 100.0 * gflops / gemm);
   fmt::print("peak memory            {:.0f} MB\n", PeakRssMb());
+  if (args.profile) PrintProfile(device->profile());
   return kExitDone;
 }
 

@@ -2,8 +2,12 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <exception>
 #include <functional>
+#include <utility>
 
 #include "apps/motley/commands.h"
 #include "apps/motley/suggest.h"
@@ -113,6 +117,8 @@ void AddBench(CLI::App& app, BenchArgs& args, Command& command) {
   verb->add_option("--classes", args.classes, "Class count; left out: the authors' own");
   verb->add_option("--threads", args.threads, "Cores to use; left out: all");
   verb->add_option("--seconds", args.seconds, "How long to measure")->capture_default_str();
+  verb->add_flag("--profile", args.profile,
+                 "Also time, GFLOP/s and bytes/s of each layer and pass");
   AddJson(*verb, args.json);
   verb->footer(kBenchExamples);
   verb->callback([&] { command = [&] { return Bench(args); }; });
@@ -183,14 +189,27 @@ int Execute(const Command& command) {
   } catch (const std::bad_alloc&) {
     fmt::print(stderr, "motley: out of memory\n  fix: lower train.batch, or use a smaller model\n");
   } catch (const std::exception& error) {
-    fmt::print(stderr, "motley: unexpected failure: {}\n", error.what());
+    // Printing to a standard output that takes no more throws; that is reported at the end.
+    if (!std::ferror(stdout)) {
+      fmt::print(stderr, "motley: unexpected failure: {}\n", error.what());
+    }
   }
   return kExitFailed;
 }
 
-}  // namespace
+// An answer that did not arrive is a failure, whatever became of the work.
+int WithAnswerWritten(int code) {
+  const bool flushed = std::fflush(stdout) == 0;
+  const int error = errno;
+  if (flushed && !std::ferror(stdout)) return code;
+  fmt::print(stderr,
+             "motley: standard output: cannot write: {}\n"
+             "  fix: send it to a file on a disk with free space, or to a program that reads it\n",
+             flushed ? "an earlier line was lost" : std::strerror(error));
+  return code == kExitDone ? kExitFailed : code;
+}
 
-int RunProgram(std::vector<std::string> arguments, const Environment& environment) {
+int Dispatch(std::vector<std::string> arguments, const Environment& environment) {
   CLI::App app(kAbout, "motley");
   app.set_version_flag("--version", std::string("motley ") + kVersion);
   app.require_subcommand(1);
@@ -219,6 +238,12 @@ int RunProgram(std::vector<std::string> arguments, const Environment& environmen
     return kExitUsage;
   }
   return Execute(command);
+}
+
+}  // namespace
+
+int RunProgram(std::vector<std::string> arguments, const Environment& environment) {
+  return WithAnswerWritten(Dispatch(std::move(arguments), environment));
 }
 
 }  // namespace motley::app

@@ -56,6 +56,7 @@ struct BenchArgs {
   std::int64_t classes = 0;  // 0: likewise
   int threads = 0;           // 0: every core this process may use
   double seconds = 10.0;
+  bool profile = false;
   bool json = false;
 };
 base::Result<int> Bench(const BenchArgs& args);

@@ -51,6 +51,17 @@ struct ForwardRequest {
   std::span<float> logits;  // [n][classes]; may be empty
 };
 
+// What a device spent on one layer (or several that it computes as one), over all lanes and steps.
+struct LayerTime {
+  std::string layer, kernel;
+  struct Pass {
+    double seconds = 0.0;
+    double flops = 0.0;  // multiply-accumulates of convolutions and GEMMs, counted twice
+    double bytes = 0.0;  // operands and results, each once: what a perfect cache would move
+  };
+  Pass forward, backward;
+};
+
 // A black box that turns (weights, samples) into a gradient. Everything above this seam treats it
 // so; an engine may keep whatever layouts it likes inside.
 //
@@ -73,12 +84,16 @@ class Device {
   // Choices that change rounding (which kernel computes a layer), as readable strings. A device
   // that is given the choices of another on the same machine computes bit for bit the same.
   virtual std::map<std::string, std::string> kernel_choices() const { return {}; }
+
+  // In the order of the net; empty unless DeviceOptions asked for it.
+  virtual std::vector<LayerTime> profile() const { return {}; }
 };
 
 struct DeviceOptions {
   int threads = 0;            // lanes; 0: one for every core that this process may use
   std::int64_t bn_batch = 0;  // 0: statistics over the whole batch of a step
   std::map<std::string, std::string> kernel_choices;  // used instead of measuring
+  bool profile = false;                               // time every layer
 };
 
 }  // namespace motley::engine

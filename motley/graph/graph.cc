@@ -143,9 +143,11 @@ std::string_view OpName(Op op) {
 std::vector<int> Graph::parameters_of(NodeId id) const { return IndicesOf(parameters_, id); }
 std::vector<int> Graph::buffers_of(NodeId id) const { return IndicesOf(buffers_, id); }
 
+std::int64_t Graph::ForwardFlops(NodeId id) const { return 2 * Macs(*this, node(id)); }
+
 std::int64_t Graph::ForwardFlops() const {
   std::int64_t flops = 0;
-  for (const Node& node : nodes_) flops += 2 * Macs(*this, node);
+  for (NodeId id = 0; id < size(); ++id) flops += ForwardFlops(id);
   return flops;
 }
 

@@ -178,6 +178,7 @@ class Graph {
   // Multiply-adds count as two; layers without weights count nothing. Backward is the weight
   // gradient plus the data gradient; the first layer needs no data gradient.
   std::int64_t ForwardFlops() const;
+  std::int64_t ForwardFlops(NodeId id) const;  // of one node
   std::int64_t BackwardFlops() const;
 
   // The body/head cut at the first fully connected layer. Fails for a net without one, and where

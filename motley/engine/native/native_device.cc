@@ -43,6 +43,7 @@ class NativeDevice final : public Device {
   NativeDevice(std::shared_ptr<const graph::Graph> graph, const DeviceOptions& options, int lanes)
       : graph_(std::move(graph)),
         bn_batch_(options.bn_batch),
+        profile_(options.profile),
         engine_(dnnl::engine::kind::cpu, 0),
         parameters_(*graph_, engine_),
         pool_(lanes),
@@ -70,6 +71,7 @@ class NativeDevice final : public Device {
     choices[kGemmChoice] = gemm_.name();
     return choices;
   }
+  std::vector<LayerTime> profile() const override;
 
  private:
   // One lane's memory and programs. Programs for the sizes used last are kept.
@@ -110,6 +112,7 @@ class NativeDevice final : public Device {
 
   std::shared_ptr<const graph::Graph> graph_;
   std::int64_t bn_batch_;
+  bool profile_;
   dnnl::engine engine_;
   Parameters parameters_;
   LanePool pool_;
@@ -173,8 +176,8 @@ Program& NativeDevice::Find(Lane& lane, std::int64_t samples, bool training, con
     lane.programs.splice(lane.programs.begin(), lane.programs, found);
   } else {
     auto program = std::make_unique<Program>(
-        *graph_, Program::Options{.samples = samples, .training = training}, chooser_, parameters_,
-        gemm_, engine_, weights);
+        *graph_, Program::Options{.samples = samples, .training = training, .profile = profile_},
+        chooser_, parameters_, gemm_, engine_, weights);
     lane.programs.push_front({samples, training, std::move(program)});
     if (lane.programs.size() > kKept) lane.programs.pop_back();
   }
@@ -207,6 +210,17 @@ Status NativeDevice::Compile(int active, bool training, const float* weights) {
     }
   });
   return status;
+}
+
+std::vector<LayerTime> NativeDevice::profile() const {
+  std::vector<LayerTime> times;
+  if (!profile_) return times;
+  for (const Lane& lane : lanes_) {
+    for (const Lane::Entry& entry : lane.programs) {
+      if (entry.training) entry.program->AddProfile(times);
+    }
+  }
+  return times;
 }
 
 void NativeDevice::PointAt(LaneRun& run, const data::Batch& batch, std::int64_t begin) const {

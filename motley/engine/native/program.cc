@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "motley/base/clock.h"
+
 namespace motley::engine::native {
 namespace {
 
@@ -146,16 +148,18 @@ void Program::MakeKernels(ConvChooser& chooser, const float* weights) {
     for (const int in : step.in) {
       context.wants_gradient.push_back(values_[static_cast<std::size_t>(in)].wants_gradient);
     }
+    step.label = step.convert ? "convert" : std::string(graph::OpName(context.node().op));
     step.kernel = step.convert ? MakeConvert(context) : MakeKernel(context, step, chooser, weights);
   }
 }
 
-std::unique_ptr<Kernel> Program::MakeKernel(const KernelContext& context, const Step& step,
+std::unique_ptr<Kernel> Program::MakeKernel(const KernelContext& context, Step& step,
                                             ConvChooser& chooser, const float* weights) {
   switch (context.node().op) {
     case Op::kConv: {
       const ConvChoice& choice =
           chooser.Choose(step.node, step.in_layouts[0], context.wants_gradient[0], weights);
+      step.label += choice.lowered ? " (lowered)" : " (onednn)";
       return choice.lowered ? MakeConvLowered(context) : MakeConvDnnl(context, choice.layouts);
     }
     case Op::kBatchNorm: {
@@ -333,14 +337,65 @@ void Program::Run(LaneRun& run, const std::function<void(NodeId)>& on_node) {
 void Program::Forward(LaneRun& run) {
   const Value& input = values_.front();
   std::copy_n(run.images, input.layout.size(), At(input.data));
-  for (const Step& step : steps_) step.kernel->Forward(run);
+  for (Step& step : steps_) {
+    Timed(step.forward_seconds, [&] { step.kernel->Forward(run); });
+    ++step.runs;
+  }
+}
+
+template <typename Work>
+void Program::Timed(double& seconds, const Work& work) const {
+  if (!options_.profile) return work();
+  const base::RealClock clock;
+  const double begin = clock.Now();
+  work();
+  seconds += clock.Now() - begin;
+}
+
+void Program::AddProfile(std::vector<LayerTime>& times) const {
+  if (times.empty()) times.resize(steps_.size());
+  MOTLEY_CHECK(times.size() == steps_.size(), "programs of one net have the same steps");
+  for (std::size_t s = 0; s < steps_.size(); ++s) {
+    const Step& step = steps_[s];
+    const Layout& out = values_[static_cast<std::size_t>(step.out)].layout;
+    const KernelNeeds needs = step.kernel->needs();
+    double inputs = 0.0, wanted = 0.0, parameters = 0.0;
+    for (std::size_t k = 0; k < step.in.size(); ++k) {
+      const auto floats = static_cast<double>(step.in_layouts[k].size());
+      inputs += floats;
+      if (values_[static_cast<std::size_t>(step.in[k])].wants_gradient) wanted += floats;
+    }
+    if (step.has_parameters) {
+      for (const int index : graph_.parameters_of(step.node)) {
+        parameters +=
+            static_cast<double>(graph_.parameters()[static_cast<std::size_t>(index)].size);
+      }
+    }
+    const auto outputs = static_cast<double>(out.size());
+    const auto runs = static_cast<double>(step.runs) * sizeof(float);
+    const double flops = step.convert ? 0.0
+                                      : static_cast<double>(graph_.ForwardFlops(step.node)) *
+                                            static_cast<double>(options_.samples * step.runs);
+    LayerTime& time = times[s];
+    time.layer = graph_.node(step.node).name;
+    time.kernel = step.label;
+    time.forward.seconds += step.forward_seconds;
+    time.forward.flops += flops;
+    time.forward.bytes += runs * (inputs + outputs + parameters);
+    if (!options_.training || !step.reached) continue;
+    time.backward.seconds += step.backward_seconds;
+    time.backward.flops += wanted > 0.0 ? 2.0 * flops : flops;
+    time.backward.bytes += runs * (outputs + wanted + (needs.input_in_backward ? inputs : 0.0) +
+                                   (needs.output_in_backward ? outputs : 0.0) +
+                                   (wanted > 0.0 ? 2.0 : 1.0) * parameters);
+  }
 }
 
 void Program::Backward(LaneRun& run, const std::function<void(NodeId)>& on_node) {
   for (std::size_t s = steps_.size(); s-- > 0;) {
-    const Step& step = steps_[s];
+    Step& step = steps_[s];
     if (step.reached) {
-      step.kernel->Backward(run);
+      Timed(step.backward_seconds, [&] { step.kernel->Backward(run); });
     } else if (step.has_parameters && !run.accumulate) {
       for (const int index : graph_.parameters_of(step.node)) {
         std::fill_n(run.gradients[static_cast<std::size_t>(index)], parameters_.GradientSize(index),

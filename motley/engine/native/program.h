@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "motley/engine/device.h"
 #include "motley/engine/native/choose.h"
 #include "motley/engine/native/kernel.h"
 #include "motley/engine/native/memory_plan.h"
@@ -20,6 +22,7 @@ class Program {
   struct Options {
     std::int64_t samples = 0;
     bool training = true;
+    bool profile = false;
   };
 
   // `weights`: canonical, for measuring kernels that are not chosen yet.
@@ -34,6 +37,9 @@ class Program {
   // One pass over the samples of `run`; requires Bind. In training the backward pass follows, and
   // on_node(id) is called when the lane's gradient of a node's parameters is complete.
   void Run(LaneRun& run, const std::function<void(graph::NodeId)>& on_node);
+
+  // Adds what the steps have taken so far to `times`, one entry per step of the program.
+  void AddProfile(std::vector<LayerTime>& times) const;
 
   // [n][classes], plain; valid after a forward pass until the next Run of the lane.
   const float* logits() const { return logits_; }
@@ -54,10 +60,13 @@ class Program {
     std::vector<Layout> in_layouts;
     int out = 0;
     std::unique_ptr<Kernel> kernel;
+    std::string label;
     std::vector<bool> accumulate;
     int workspace = -1;
     bool reached = true;  // whether the loss depends on it
     bool has_parameters = false;
+    double forward_seconds = 0.0, backward_seconds = 0.0;  // when profiling
+    std::int64_t runs = 0;
   };
 
   // Compilation, in this order.
@@ -70,11 +79,14 @@ class Program {
   int Convert(int value, std::int64_t inner);
   void Draft(graph::NodeId id, std::vector<int> in, std::int64_t in_inner, std::int64_t out_inner);
   void DraftNode(graph::NodeId id, ConvChooser& chooser, const float* weights);
-  std::unique_ptr<Kernel> MakeKernel(const KernelContext& context, const Step& step,
-                                     ConvChooser& chooser, const float* weights);
+  std::unique_ptr<Kernel> MakeKernel(const KernelContext& context, Step& step, ConvChooser& chooser,
+                                     const float* weights);
   int AddBuffer(std::int64_t floats, int first, int last);
   float* At(int buffer) const;
   void Forward(LaneRun& run);
+  // Calls work, and adds the seconds that it took when the program is profiled.
+  template <typename Work>
+  void Timed(double& seconds, const Work& work) const;
   void Backward(LaneRun& run, const std::function<void(graph::NodeId)>& on_node);
 
   const graph::Graph& graph_;
