@@ -52,12 +52,11 @@ void ProgressView::OnStep(const run::Progress& progress) {
   if (now < next_shown_) return;
   next_shown_ = now + (console_.terminal ? kSecondsBetweenUpdates : kSecondsBetweenPlainLines);
   if (console_.terminal) {
-    fmt::print(console_.out, "\r{}\x1b[K", ProgressLine(progress, epochs_, console_.width()));
+    Put(fmt::format("\r{}\x1b[K", ProgressLine(progress, epochs_, console_.width())));
     updating_line_shown_ = true;
   } else {
-    fmt::print(console_.out, "{}\n", ProgressLine(progress, epochs_, 1000));
+    Put(ProgressLine(progress, epochs_, 1000) + "\n");
   }
-  std::fflush(console_.out);
 }
 
 void ProgressView::OnEpoch(std::uint64_t epoch, const run::Evaluation& test) {
@@ -78,13 +77,17 @@ void ProgressView::OnEpoch(std::uint64_t epoch, const run::Evaluation& test) {
 
 void ProgressView::Line(const std::string& text) {
   EraseUpdatingLine();
-  fmt::print(console_.out, "{}\n", text);
-  std::fflush(console_.out);
+  Put(text + "\n");
 }
 
 void ProgressView::EraseUpdatingLine() {
-  if (updating_line_shown_) fmt::print(console_.out, "\r\x1b[K");
+  if (updating_line_shown_) Put("\r\x1b[K");
   updating_line_shown_ = false;
+}
+
+void ProgressView::Put(const std::string& text) {
+  std::fputs(text.c_str(), console_.out);
+  std::fflush(console_.out);
 }
 
 }  // namespace motley::app

@@ -32,6 +32,8 @@ class ProgressView {
 
  private:
   void EraseUpdatingLine();
+  // Never throws: a reader who went away does not end a run. The stream keeps that it failed.
+  void Put(const std::string& text);
   double Elapsed() const { return clock_.Now() - start_; }
 
   Console console_;

@@ -34,10 +34,12 @@ void Handle(int signal, void (*handler)(int)) {
 
 }  // namespace
 
+void NoteCheckpointRequests() { Handle(SIGUSR1, OnCheckpoint); }
+
 SignalFlags& HandleSignals() {
   Handle(SIGINT, OnStop);
   Handle(SIGTERM, OnStop);
-  Handle(SIGUSR1, OnCheckpoint);
+  NoteCheckpointRequests();
   Handle(SIGPIPE, SIG_IGN);
   return flags;
 }

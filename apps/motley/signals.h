@@ -14,6 +14,10 @@ struct SignalFlags {
   std::atomic<bool> checkpoint_now{false};  // SIGUSR1
 };
 
+// From now on SIGUSR1 sets `checkpoint_now`. For the time before training begins: the request waits
+// there, where it would otherwise end the process.
+void NoteCheckpointRequests();
+
 // From now on the first SIGINT or SIGTERM sets `interrupt`, a second one ends the process at once
 // with kExitInterrupted, SIGUSR1 sets `checkpoint_now`, and a reader that closed our pipe does not
 // end the run.

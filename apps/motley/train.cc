@@ -162,6 +162,7 @@ Result<int> Train(const TrainArgs& args, const Environment& environment) {
     }
     return kExitDone;
   }
+  NoteCheckpointRequests();
   const base::RealClock clock;
   // With --json standard output belongs to the answer.
   const Console console = Console::Of(args.json ? stderr : stdout, environment);

@@ -79,14 +79,17 @@ TemporaryFolder::~TemporaryFolder() {
 }
 
 Child::Child(const fs::path& folder, const std::vector<std::string>& arguments,
-             const std::map<std::string, std::string>& environment) {
+             const std::map<std::string, std::string>& environment, const fs::path& out_file) {
   std::vector<std::string> argv = {"motley"};
   argv.insert(argv.end(), arguments.begin(), arguments.end());
   const char* path = std::getenv("PATH");
-  std::vector<std::string> envp = {"HOME=" + folder.string(),
-                                   std::string("PATH=") + (path == nullptr ? "" : path)};
-  for (const auto& [name, value] : environment) envp.push_back(name + "=" + value);
-  const std::string out = output_.path() / "out", err = output_.path() / "err";
+  std::map<std::string, std::string> variables = environment;
+  variables.emplace("HOME", folder.string());
+  variables.emplace("PATH", path == nullptr ? "" : path);
+  std::vector<std::string> envp;
+  for (const auto& [name, value] : variables) envp.push_back(name + "=" + value);
+  const std::string out = out_file.empty() ? output_.path() / "out" : out_file;
+  const std::string err = output_.path() / "err";
   std::vector<char*> argv_pointers = Pointers(argv), envp_pointers = Pointers(envp);
   pid_ = ::fork();
   if (pid_ == 0) {

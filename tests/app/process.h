@@ -34,10 +34,12 @@ class TemporaryFolder {
 
 // The real program in a process of its own, with `folder` as its current folder and as its home.
 // Of this process's environment it sees PATH alone, so that a user's settings cannot change a test.
+// With `out` its standard output goes to that file instead of into the outcome.
 class Child {
  public:
   Child(const std::filesystem::path& folder, const std::vector<std::string>& arguments,
-        const std::map<std::string, std::string>& environment = {});
+        const std::map<std::string, std::string>& environment = {},
+        const std::filesystem::path& out = {});
   ~Child();
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;

