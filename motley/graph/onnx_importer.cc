@@ -112,6 +112,10 @@ std::string OnnxImporter::LayerName(const OnnxNode& node, std::span<const std::s
   if (name.empty()) name = node.output(0);
   // "input" and "loss" are the builder's own.
   if (name == "input" || name == "loss") name += "_";
+  return UniqueName(name);
+}
+
+std::string OnnxImporter::UniqueName(const std::string& name) {
   std::string unique = name;
   for (int& repeats = repeats_[name]; !taken_.insert(unique).second;) {
     unique = fmt::format("{}_{}", name, ++repeats + 1);

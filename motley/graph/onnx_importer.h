@@ -83,6 +83,8 @@ class OnnxImporter {
   // one, otherwise the file's; made unique.
   std::string LayerName(const OnnxNode& node, std::span<const std::string> parameters);
   std::string LayerName(const OnnxNode& node) { return LayerName(node, {}); }
+  // `name`, or with a number behind it if a node of the net has it already.
+  std::string UniqueName(const std::string& name);
 
   // Parameter or buffer `suffix` of layer `layer` comes from `source`.
   void SetSource(const std::string& layer, const char* suffix, Source source) {

@@ -77,21 +77,31 @@ Result<Window> WindowOf(const OnnxNode& node, const Shape& image, Ints kernel) {
   return window;
 }
 
-// The weights of a layer. Two layers that share them would drift apart in training, so that is
-// refused.
-Result<OnnxConstantPtr> WeightOf(const OnnxImporter& net, const OnnxNode& node) {
-  MOTLEY_ASSIGN_OR_RETURN(OnnxConstantPtr weight, net.Constant(node, 1));
-  if (net.uses(node.input(1)) > 1) {
-    return InvalidInput("the weights '{}' are shared with another node, which is not supported",
-                        node.input(1));
-  }
-  return weight;
+// Two layers that share weights, biases or statistics would drift apart in training.
+Status CheckNotShared(const OnnxImporter& net, const std::string& name) {
+  if (net.uses(name) <= 1) return {};
+  return Status(InvalidInput("'{}' is shared with another node, which is not supported", name))
+      .WithFix("give each layer parameters of its own before exporting");
+}
+
+// A parameter of a layer; null when it is left out.
+Result<OnnxConstantPtr> OptionalParameter(const OnnxImporter& net, const OnnxNode& node,
+                                          int index) {
+  MOTLEY_ASSIGN_OR_RETURN(OnnxConstantPtr parameter, net.OptionalConstant(node, index));
+  if (parameter != nullptr) MOTLEY_RETURN_IF_ERROR(CheckNotShared(net, node.input(index)));
+  return parameter;
+}
+
+Result<OnnxConstantPtr> Parameter(const OnnxImporter& net, const OnnxNode& node, int index) {
+  MOTLEY_ASSIGN_OR_RETURN(OnnxConstantPtr parameter, net.Constant(node, index));
+  MOTLEY_RETURN_IF_ERROR(CheckNotShared(net, node.input(index)));
+  return parameter;
 }
 
 Status ImportConv(OnnxImporter& net, const OnnxNode& node) {
   MOTLEY_ASSIGN_OR_RETURN(const OnnxFeature x, net.Plain(node, 0));
-  MOTLEY_ASSIGN_OR_RETURN(const OnnxConstantPtr weight, WeightOf(net, node));
-  MOTLEY_ASSIGN_OR_RETURN(const OnnxConstantPtr bias, net.OptionalConstant(node, 2));
+  MOTLEY_ASSIGN_OR_RETURN(const OnnxConstantPtr weight, Parameter(net, node, 1));
+  MOTLEY_ASSIGN_OR_RETURN(const OnnxConstantPtr bias, OptionalParameter(net, node, 2));
   MOTLEY_ASSIGN_OR_RETURN(const std::int64_t groups, node.Int("group", 1));
   const Shape& dims = weight->dims;
   if (!weight->is_float || dims.size() != 4 || weight->size() == 0 || groups < 1 ||
@@ -125,7 +135,7 @@ Status ImportBatchNorm(OnnxImporter& net, const OnnxNode& node) {
   const std::string name = net.LayerName(node, std::array{node.input(1), node.input(2)});
   constexpr std::array kSuffixes = {"weight", "bias", "running_mean", "running_var"};
   for (int i = 0; i < 4; ++i) {
-    MOTLEY_ASSIGN_OR_RETURN(OnnxConstantPtr constant, net.Constant(node, i + 1));
+    MOTLEY_ASSIGN_OR_RETURN(OnnxConstantPtr constant, Parameter(net, node, i + 1));
     net.SetSource(name, kSuffixes[static_cast<std::size_t>(i)], {.constant = std::move(constant)});
   }
   // The file keeps the complement in single precision; six digits give the number that was meant.
@@ -203,14 +213,14 @@ Status ImportReduceMean(OnnxImporter& net, const OnnxNode& node) {
   }
   const std::string name = net.LayerName(node);
   NodeId id = net.builder().GlobalAvgPool(name, x.node);
-  if (keep == 0) id = net.builder().Flatten(name + ".flatten", id);
+  if (keep == 0) id = net.builder().Flatten(net.UniqueName(name + ".flatten"), id);
   return net.DefineFeature(node, id);
 }
 
 Status ImportGemm(OnnxImporter& net, const OnnxNode& node) {
   MOTLEY_ASSIGN_OR_RETURN(const OnnxFeature x, net.Plain(node, 0));
-  MOTLEY_ASSIGN_OR_RETURN(const OnnxConstantPtr weight, WeightOf(net, node));
-  MOTLEY_ASSIGN_OR_RETURN(const OnnxConstantPtr bias, net.OptionalConstant(node, 2));
+  MOTLEY_ASSIGN_OR_RETURN(const OnnxConstantPtr weight, Parameter(net, node, 1));
+  MOTLEY_ASSIGN_OR_RETURN(const OnnxConstantPtr bias, OptionalParameter(net, node, 2));
   MOTLEY_ASSIGN_OR_RETURN(const float alpha, node.Float("alpha", 1.0F));
   MOTLEY_ASSIGN_OR_RETURN(const float beta, node.Float("beta", 1.0F));
   MOTLEY_ASSIGN_OR_RETURN(const std::int64_t trans_a, node.Int("transA", 0));
@@ -231,7 +241,7 @@ Status ImportGemm(OnnxImporter& net, const OnnxNode& node) {
 
 Status ImportMatMul(OnnxImporter& net, const OnnxNode& node) {
   MOTLEY_ASSIGN_OR_RETURN(const OnnxFeature x, net.Plain(node, 0));
-  MOTLEY_ASSIGN_OR_RETURN(OnnxConstantPtr weight, WeightOf(net, node));
+  MOTLEY_ASSIGN_OR_RETURN(OnnxConstantPtr weight, Parameter(net, node, 1));
   if (weight->dims.size() != 2) {
     return InvalidInput("weights of {} are no matrix", ToString(weight->dims));
   }
@@ -263,6 +273,7 @@ Status ImportAdd(OnnxImporter& net, const OnnxNode& node) {
     const auto* const product = std::get_if<OnnxProduct>(value);
     const auto* const bias = std::get_if<OnnxConstantPtr>(other);
     if (product != nullptr && bias != nullptr && net.uses(node.input(side)) == 1) {
+      MOTLEY_RETURN_IF_ERROR(CheckNotShared(net, node.input(1 - side)));
       return ImportBias(net, node, *product, *bias);
     }
   }

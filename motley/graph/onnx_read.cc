@@ -23,6 +23,10 @@ using base::Status;
 // Before it, operators broadcast by attributes that nobody writes any more.
 constexpr std::int64_t kOldestOpset = 7;
 
+// The largest networks that people export have a few thousand; a file of tiny nodes would cost a
+// thousand times its size.
+constexpr int kMaxNodes = 20'000;
+
 // Handled by the reader itself; the others are layers or folded.
 constexpr std::array<std::string_view, 5> kOwnOps = {"Constant", "Identity", "LogSoftmax", "Shape",
                                                      "Softmax"};
@@ -248,6 +252,11 @@ Result<Model> FileReader::Read(const std::string& name) {
   if (opset_ < kOldestOpset) {
     return Status(InvalidInput("operators of version {} are too old", opset_))
         .WithFix(fmt::format("convert the file to opset {} or newer", kOldestOpset));
+  }
+  if (graph_.node_size() > kMaxNodes) {
+    return Status(InvalidInput("the net has {} nodes; at most {} are read", graph_.node_size(),
+                               kMaxNodes))
+        .WithFix("simplify the net before exporting, for example by constant folding");
   }
   MOTLEY_RETURN_IF_ERROR(ReadInput(name));
   MOTLEY_RETURN_IF_ERROR(FindLive());

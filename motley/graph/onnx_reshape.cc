@@ -190,7 +190,9 @@ Status ImportSlice(OnnxImporter& net, const OnnxNode& node) {
     const Padding crop{-static_cast<int>(ranges[1].begin), -static_cast<int>(ranges[2].begin),
                        static_cast<int>(ranges[1].end - x.view[1]),
                        static_cast<int>(ranges[2].end - x.view[2])};
-    if (crop != Padding{}) id = net.builder().Pad(name + ".crop", id, {.pad = crop});
+    if (crop != Padding{}) {
+      id = net.builder().Pad(net.UniqueName(name + ".crop"), id, {.pad = crop});
+    }
   }
   return net.DefineFeature(node, id);
 }

@@ -200,6 +200,24 @@ TEST(OnnxReadTest, TheMeanOverThePixelsIsAGlobalPool) {
             (std::vector{Op::kInput, Op::kGlobalAvgPool, Op::kFlatten, Op::kFullyConnected, kEnd}));
 }
 
+TEST(OnnxReadTest, NamesThatTheReaderDerivesGiveWayToThoseOfTheFile) {
+  OnnxFile file({3, 5, 5});
+  file.Node("Relu", {"x"}, {"a"}).set_name("node_s.crop");
+  file.Node("Relu", {"a"}, {"b"}).set_name("node_m.flatten");
+  file.Ints("starts", {1});
+  file.Ints("ends", {4});
+  file.Ints("axes", {2});
+  file.Node("Slice", {"b", "starts", "ends", "axes"}, {"s"});
+  auto& mean = file.Node("ReduceMean", {"s"}, {"m"});
+  OnnxFile::SetInts(mean, "axes", {2, 3});
+  OnnxFile::SetInt(mean, "keepdims", 0);
+  file.Classify("m", 3);
+  const auto model = ParseOnnx(file.Bytes(), "test.onnx");
+  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  EXPECT_EQ(model->graph.node(3).name, "node_s.crop_2");
+  EXPECT_EQ(model->graph.node(5).name, "node_m.flatten_2");
+}
+
 TEST(OnnxReadTest, ReshapeThroughFoldedShapesFlattens) {
   OnnxFile file({3, 2, 2});
   file.Int("0", 0);

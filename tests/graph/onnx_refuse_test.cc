@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 #include "motley/graph/onnx.h"
 #include "tests/graph/onnx_file.h"
@@ -140,6 +141,59 @@ TEST(OnnxRefuseTest, AWrongStructureIsRefused) {
   OnnxFile::SetText(typed.Node("Flatten", {"x"}, {"f"}), "axis", "one");
   typed.Classify("f", 48);
   EXPECT_TRUE(Mentions(Refusal(typed), "'axis'"));
+}
+
+TEST(OnnxRefuseTest, SharedParametersOfAnyKindAreRefused) {
+  OnnxFile bias({3});
+  for (const char* weight : {"w1", "w2"}) bias.Floats(weight, {3, 3});
+  bias.Floats("b", {3});
+  bias.Node("Gemm", {"x", "w1", "b"}, {"a"});
+  bias.Node("Gemm", {"a", "w2", "b"}, {"y"});
+  EXPECT_TRUE(Mentions(Refusal(bias), "'b' is shared with another node"));
+
+  OnnxFile added({3});
+  for (const char* weight : {"w1", "w2"}) added.Floats(weight, {3, 3});
+  added.Floats("b", {3});
+  added.Node("MatMul", {"x", "w1"}, {"p"});
+  added.Node("Add", {"p", "b"}, {"a"});
+  added.Node("MatMul", {"a", "w2"}, {"q"});
+  added.Node("Add", {"b", "q"}, {"y"});
+  EXPECT_TRUE(Mentions(Refusal(added), "'b' is shared with another node"));
+
+  OnnxFile conv({2, 4, 4});
+  for (const char* weight : {"w1", "w2"}) conv.Floats(weight, {2, 2, 1, 1});
+  conv.Floats("b", {2});
+  conv.Node("Conv", {"x", "w1", "b"}, {"a"});
+  conv.Node("Conv", {"a", "w2", "b"}, {"c"});
+  conv.Node("Flatten", {"c"}, {"f"});
+  conv.Classify("f", 32);
+  EXPECT_TRUE(Mentions(Refusal(conv), "'b' is shared with another node"));
+
+  for (std::size_t shared = 0; shared < 4; ++shared) {
+    OnnxFile norm({2, 4, 4});
+    std::vector<std::string> first = {"x", "g1", "b1", "m1", "v1"};
+    std::vector<std::string> second = {"a", "g2", "b2", "m2", "v2"};
+    second[shared + 1] = first[shared + 1];
+    for (std::size_t i = 1; i < 5; ++i) {
+      norm.Floats(first[i], {2});
+      if (second[i] != first[i]) norm.Floats(second[i], {2});
+    }
+    norm.Node("BatchNormalization", first, {"a"});
+    norm.Node("BatchNormalization", second, {"n"});
+    norm.Node("Flatten", {"n"}, {"f"});
+    norm.Classify("f", 32);
+    EXPECT_TRUE(Mentions(Refusal(norm), "is shared with another node")) << second[shared + 1];
+  }
+}
+
+TEST(OnnxRefuseTest, MoreNodesThanAnyNetHasAreRefused) {
+  OnnxFile file({3});
+  file.Node("Relu", {"x"}, {"r0"});
+  for (int i = 1; i <= 20'000; ++i) {
+    file.Node("Relu", {"r" + std::to_string(i - 1)}, {"r" + std::to_string(i)});
+  }
+  file.Classify("r20000", 3);
+  EXPECT_TRUE(Mentions(Refusal(file), "20002 nodes; at most 20000 are read"));
 }
 
 TEST(OnnxRefuseTest, EveryCutAndEveryFlippedByteEndsInAnAnswer) {
