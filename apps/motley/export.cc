@@ -45,11 +45,15 @@ struct Found {
 };
 
 Result<Found> LoadNewest(const RunFiles& files) {
-  auto checkpoint = run::FindCheckpoint(files.checkpoints());
+  std::vector<std::string> passed_over;
+  auto checkpoint = run::FindCheckpoint(files.checkpoints(), &passed_over);
   if (!checkpoint.ok()) {
     return InvalidInput("{}: there is no usable checkpoint in {}", files.folder.string(),
                         files.checkpoints().string())
         .WithFix("give a run directory that `motley train` wrote; its last lines name it");
+  }
+  for (const std::string& reason : passed_over) {
+    fmt::print(stderr, "motley: warning: passed over: {}\n", reason);
   }
   MOTLEY_ASSIGN_OR_RETURN(const run::TrainState manifest, run::LoadManifest(*checkpoint));
   auto graph = RebuildGraph(manifest.job, files.folder);

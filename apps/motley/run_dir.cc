@@ -6,6 +6,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <system_error>
@@ -21,30 +22,36 @@ using base::InvalidInput;
 using base::Result;
 using base::Status;
 
-// The run below `runs` that was written to last and has a checkpoint.
-std::optional<ResumePoint> NewestRun(const fs::path& runs) {
-  std::optional<ResumePoint> newest;
-  fs::file_time_type newest_time;
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(runs, error)) {
-    const RunFiles files{entry.path()};
-    auto checkpoint = run::FindCheckpoint(files.checkpoints());
-    if (!checkpoint.ok()) continue;
-    const fs::file_time_type time = fs::last_write_time(files.checkpoints(), error);
-    if (error || (newest && time <= newest_time)) continue;
-    newest = ResumePoint{files, std::move(checkpoint).value()};
-    newest_time = time;
-  }
-  return newest;
-}
-
 Result<std::optional<ResumePoint>> PointIn(const RunFiles& files) {
-  auto checkpoint = run::FindCheckpoint(files.checkpoints());
+  ResumePoint point{.files = files, .checkpoint = {}, .passed_over = {}};
+  auto checkpoint = run::FindCheckpoint(files.checkpoints(), &point.passed_over);
   if (checkpoint.ok()) {
-    return std::optional(ResumePoint{files, std::move(checkpoint).value()});
+    point.checkpoint = std::move(checkpoint).value();
+    return std::optional(std::move(point));
   }
   if (checkpoint.status().code() == base::Code::kNotFound) return std::optional<ResumePoint>();
   return std::move(checkpoint).status();
+}
+
+// The run below `runs` that was written to last and has a checkpoint.
+std::optional<ResumePoint> NewestRun(const fs::path& runs) {
+  std::vector<std::pair<fs::file_time_type, fs::path>> by_time;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(runs, error)) {
+    const auto time = fs::last_write_time(RunFiles{entry.path()}.checkpoints(), error);
+    if (!error) by_time.emplace_back(time, entry.path());
+  }
+  std::sort(by_time.rbegin(), by_time.rend());
+  std::vector<std::string> passed_over;
+  for (const auto& [time, folder] : by_time) {
+    auto point = PointIn({folder});
+    if (!point.ok()) passed_over.push_back(point.status().message());
+    if (!point.ok() || !*point) continue;
+    auto& reasons = (*point)->passed_over;
+    reasons.insert(reasons.begin(), passed_over.begin(), passed_over.end());
+    return std::move(point).value();
+  }
+  return std::nullopt;
 }
 
 }  // namespace

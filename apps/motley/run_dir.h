@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "motley/base/status.h"
 
@@ -24,6 +25,7 @@ struct RunFiles {
 struct ResumePoint {
   RunFiles files;
   std::filesystem::path checkpoint;
+  std::vector<std::string> passed_over;  // why newer checkpoints or runs are not used
 };
 
 // What `--resume` means, with `--out`, both empty when not given: DIR must hold a checkpoint;

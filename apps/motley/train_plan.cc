@@ -19,6 +19,7 @@ std::int64_t CommittedSamples(const run::TrainState& state) {
 Result<run::TrainState> LoadState(const ResumePoint& point, const ResolvedJob& resolved,
                                   const Prepared& prepared, ProgressView& view) {
   MOTLEY_ASSIGN_OR_RETURN(const run::TrainState manifest, run::LoadManifest(point.checkpoint));
+  for (const std::string& reason : point.passed_over) view.Line("warning: passed over: " + reason);
   JobFacts now = prepared.facts;
   if (prepared.stand_in) {
     // Only the data can tell these; that they changed is not to be assumed.

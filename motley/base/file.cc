@@ -1,6 +1,7 @@
 #include "motley/base/file.h"
 
 #include <fcntl.h>
+#include <openssl/evp.h>
 #include <openssl/sha.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,6 +10,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <memory>
 
 namespace motley::base {
 namespace {
@@ -56,9 +58,9 @@ std::filesystem::path ParentOf(const std::filesystem::path& path) {
   return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
 }
 
-}  // namespace
-
-Result<std::string> ReadFile(const std::filesystem::path& path, std::uint64_t max_bytes) {
+// Calls take(bytes) for one part of a regular file after another.
+template <typename Take>
+Status ForEachPart(const std::filesystem::path& path, const Take& take) {
   // Not blocking: opening a pipe would otherwise wait for somebody to write to it.
   const Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (fd.get() < 0) return SystemError(path, "open");
@@ -66,7 +68,6 @@ Result<std::string> ReadFile(const std::filesystem::path& path, std::uint64_t ma
   if (::fstat(fd.get(), &info) != 0) return SystemError(path, "read");
   if (S_ISDIR(info.st_mode)) return InvalidInput("{}: is a folder, not a file", path.string());
   if (!S_ISREG(info.st_mode)) return InvalidInput("{}: is no regular file", path.string());
-  std::string content;
   std::array<char, 1 << 16> chunk;
   while (true) {
     const ssize_t count = ::read(fd.get(), chunk.data(), chunk.size());
@@ -74,12 +75,27 @@ Result<std::string> ReadFile(const std::filesystem::path& path, std::uint64_t ma
       if (errno == EINTR) continue;
       return SystemError(path, "read");
     }
-    if (count == 0) return content;
-    content.append(chunk.data(), static_cast<std::size_t>(count));
-    if (content.size() > max_bytes) {
-      return InvalidInput("{}: is larger than the {} bytes allowed here", path.string(), max_bytes);
-    }
+    if (count == 0) return {};
+    MOTLEY_RETURN_IF_ERROR(take(std::string_view(chunk.data(), static_cast<std::size_t>(count))));
   }
+}
+
+std::string Hex(std::span<const unsigned char> bytes) {
+  std::string hex;
+  for (const unsigned char byte : bytes) hex += fmt::format("{:02x}", byte);
+  return hex;
+}
+
+}  // namespace
+
+Result<std::string> ReadFile(const std::filesystem::path& path, std::uint64_t max_bytes) {
+  std::string content;
+  MOTLEY_RETURN_IF_ERROR(ForEachPart(path, [&](std::string_view bytes) -> Status {
+    content.append(bytes);
+    if (content.size() <= max_bytes) return {};
+    return InvalidInput("{}: is larger than the {} bytes allowed here", path.string(), max_bytes);
+  }));
+  return content;
 }
 
 Status WriteFileSynced(const std::filesystem::path& path, std::span<const std::string_view> parts) {
@@ -107,9 +123,21 @@ Status RenameSynced(const std::filesystem::path& from, const std::filesystem::pa
 std::string Sha256(std::string_view bytes) {
   std::array<unsigned char, SHA256_DIGEST_LENGTH> digest;
   SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), digest.data());
-  std::string hex;
-  for (const unsigned char byte : digest) hex += fmt::format("{:02x}", byte);
-  return hex;
+  return Hex(digest);
+}
+
+Result<std::string> Sha256OfFile(const std::filesystem::path& path) {
+  const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context(EVP_MD_CTX_new(),
+                                                                   EVP_MD_CTX_free);
+  bool ok = EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) == 1;
+  MOTLEY_RETURN_IF_ERROR(ForEachPart(path, [&](std::string_view bytes) -> Status {
+    ok = ok && EVP_DigestUpdate(context.get(), bytes.data(), bytes.size()) == 1;
+    return {};
+  }));
+  std::array<unsigned char, SHA256_DIGEST_LENGTH> digest;
+  ok = ok && EVP_DigestFinal_ex(context.get(), digest.data(), nullptr) == 1;
+  if (!ok) return Internal("{}: cannot compute its SHA-256", path.string());
+  return Hex(digest);
 }
 
 }  // namespace motley::base

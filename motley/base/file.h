@@ -30,6 +30,8 @@ Status RenameSynced(const std::filesystem::path& from, const std::filesystem::pa
 
 // Lower-case hexadecimal SHA-256.
 std::string Sha256(std::string_view bytes);
+// The same of a regular file, which need not fit into memory.
+Result<std::string> Sha256OfFile(const std::filesystem::path& path);
 
 }  // namespace motley::base
 

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <stdio.h>  // renameat2
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include <span>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "motley/base/file.h"
 #include "motley/graph/safetensors.h"
@@ -28,6 +30,7 @@ constexpr std::string_view kAsidePrefix = ".old-";      // see Publish
 constexpr const char* kManifestFile = "manifest.json";
 constexpr const char* kStateFile = "state.safetensors";
 constexpr const char* kLatest = "latest";
+constexpr const char* kDamaged = "resume from another checkpoint; this one is damaged";
 constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{4} << 20;
 constexpr std::uint64_t kMaxStateHeaderBytes = std::uint64_t{64} << 20;
 
@@ -101,12 +104,13 @@ base::Status WriteInto(const fs::path& folder, const graph::Graph& graph, const 
         return base::Status();
       }));
   MOTLEY_RETURN_IF_ERROR(graph::WriteSafetensors(folder / kStateFile, arrays));
+  StateFile file;
   std::error_code error;
-  const std::uintmax_t bytes = fs::file_size(folder / kStateFile, error);
+  file.bytes = static_cast<std::int64_t>(fs::file_size(folder / kStateFile, error));
   if (error) return Failed(folder / kStateFile, "read the size", error);
+  MOTLEY_ASSIGN_OR_RETURN(file.sha256, base::Sha256OfFile(folder / kStateFile));
   // Syncs the folder as well, with the state's entry in it.
-  return base::ReplaceFile(folder / kManifestFile,
-                           ManifestText(state, static_cast<std::int64_t>(bytes)));
+  return base::ReplaceFile(folder / kManifestFile, ManifestText(state, file));
 }
 
 // Gives the finished folder its name. Where that is taken (a resume came to the same step again, or
@@ -164,12 +168,63 @@ base::Result<Manifest> ReadManifest(const fs::path& checkpoint) {
   std::error_code error;
   const std::uintmax_t bytes = fs::file_size(state, error);
   if (error) return Failed(state, "read", error);
-  if (bytes != static_cast<std::uintmax_t>(manifest.state_bytes)) {
+  if (bytes != static_cast<std::uintmax_t>(manifest.file.bytes)) {
     return base::InvalidInput("{}: has {} bytes, but the manifest beside it says {}",
-                              state.string(), bytes, manifest.state_bytes)
-        .WithFix("resume from another checkpoint; this one is damaged");
+                              state.string(), bytes, manifest.file.bytes)
+        .WithFix(kDamaged);
   }
   return manifest;
+}
+
+base::Status CheckContent(const fs::path& state, const Manifest& manifest,
+                          const std::string& sha256) {
+  if (sha256 == manifest.file.sha256) return {};
+  return base::InvalidInput("{}: its content is damaged: SHA-256 {}, but the manifest says {}",
+                            state.string(), sha256, manifest.file.sha256)
+      .WithFix(kDamaged);
+}
+
+base::Status CheckUsable(const fs::path& checkpoint) {
+  MOTLEY_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(checkpoint));
+  const fs::path state = checkpoint / kStateFile;
+  MOTLEY_ASSIGN_OR_RETURN(const std::string sha256, base::Sha256OfFile(state));
+  return CheckContent(state, manifest, sha256);
+}
+
+// Whether the checkpoint was finished after the link `latest` was made: then a kill came between
+// the two, and the link points behind it.
+bool WrittenAfter(const fs::path& link, const fs::path& checkpoint) {
+  struct stat linked {
+  }, written{};
+  if (::lstat(link.c_str(), &linked) != 0) return false;
+  if (::stat((checkpoint / kManifestFile).c_str(), &written) != 0) return false;
+  const auto order = [](const timespec& time) { return std::pair(time.tv_sec, time.tv_nsec); };
+  return order(written.st_mtim) > order(linked.st_mtim);
+}
+
+// The names that a resume tries, best first.
+base::Result<std::vector<std::string>> Candidates(const fs::path& folder) {
+  MOTLEY_ASSIGN_OR_RETURN(const auto names, NamesIn(folder));
+  constexpr std::int64_t kAnyStep = std::numeric_limits<std::int64_t>::max();
+  const auto by_step = NewestFirst(names, std::string(kPrefix), kAnyStep);
+  std::vector<std::string> candidates;
+  const auto add = [&candidates](const std::string& name) {
+    const auto found = std::find(candidates.begin(), candidates.end(), name);
+    if (found == candidates.end()) candidates.push_back(name);
+  };
+  std::error_code error;
+  const std::string target = fs::read_symlink(folder / kLatest, error).string();
+  // Only a name in this folder: `latest` never points elsewhere unless somebody else made it.
+  if (!error && StepOf(target, kPrefix)) {
+    for (const std::string& name : by_step) {
+      if (WrittenAfter(folder / kLatest, folder / name)) add(name);
+    }
+    add(target);
+  }
+  for (const std::string& name : by_step) add(name);
+  const std::string aside = std::string(kAsidePrefix) + std::string(kPrefix);
+  for (const std::string& name : NewestFirst(names, aside, kAnyStep)) add(name);
+  return candidates;
 }
 
 }  // namespace
@@ -196,30 +251,26 @@ base::Status SaveCheckpoint(const fs::path& folder, const graph::Graph& graph,
   return Prune(folder, state.step, keep);
 }
 
-base::Result<fs::path> FindCheckpoint(const fs::path& folder) {
+base::Result<fs::path> FindCheckpoint(const fs::path& folder,
+                                      std::vector<std::string>* passed_over) {
   std::error_code error;
   if (!fs::is_directory(folder, error)) {
     return base::NotFound("{}: there is no such folder", folder.string());
   }
-  std::vector<std::string> candidates;
-  const std::string target = fs::read_symlink(folder / kLatest, error).string();
-  // Only a name in this folder: `latest` never points elsewhere unless somebody else made it.
-  if (!error && StepOf(target, kPrefix)) candidates.push_back(target);
-  MOTLEY_ASSIGN_OR_RETURN(const auto names, NamesIn(folder));
-  for (const std::string& prefix :
-       {std::string(kPrefix), std::string(kAsidePrefix) + std::string(kPrefix)}) {
-    const auto sorted = NewestFirst(names, prefix, std::numeric_limits<std::int64_t>::max());
-    candidates.insert(candidates.end(), sorted.begin(), sorted.end());
-  }
-  std::string reason;
+  MOTLEY_ASSIGN_OR_RETURN(const auto candidates, Candidates(folder));
+  std::vector<std::string> reasons;
   for (const std::string& name : candidates) {
-    const auto manifest = ReadManifest(folder / name);
-    if (manifest.ok()) return folder / name;
-    if (reason.empty()) reason = "; " + manifest.status().message();
+    const base::Status usable = CheckUsable(folder / name);
+    if (!usable.ok()) {
+      reasons.push_back(usable.message());
+      continue;
+    }
+    if (passed_over != nullptr) *passed_over = std::move(reasons);
+    return folder / name;
   }
-  if (reason.empty()) return base::NotFound("{}: holds no checkpoint", folder.string());
+  if (reasons.empty()) return base::NotFound("{}: holds no checkpoint", folder.string());
   // Not the same as none: starting afresh here would overwrite somebody's work.
-  return base::InvalidInput("{}: holds no usable checkpoint{}", folder.string(), reason)
+  return base::InvalidInput("{}: holds no usable checkpoint; {}", folder.string(), reasons.front())
       .WithFix("use the motley that wrote it, or start in another folder with --out");
 }
 
@@ -229,12 +280,14 @@ base::Result<TrainState> LoadManifest(const fs::path& checkpoint) {
 }
 
 base::Result<TrainState> LoadCheckpoint(const fs::path& checkpoint, const graph::Graph& graph) {
-  MOTLEY_ASSIGN_OR_RETURN(TrainState state, LoadManifest(checkpoint));
+  MOTLEY_ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(checkpoint));
+  TrainState& state = manifest.state;
   const auto parameters = static_cast<std::size_t>(graph.parameter_count());
   const auto buffers = static_cast<std::size_t>(graph.buffer_count());
   const fs::path file = checkpoint / kStateFile;
   const std::uint64_t max_bytes = sizeof(float) * (2 * parameters + buffers) + kMaxStateHeaderBytes;
   MOTLEY_ASSIGN_OR_RETURN(const std::string bytes, base::ReadFile(file, max_bytes));
+  MOTLEY_RETURN_IF_ERROR(CheckContent(file, manifest, base::Sha256(bytes)));
   MOTLEY_ASSIGN_OR_RETURN(auto arrays, graph::ParseSafetensors(bytes, file.string()));
   if (bytes.size() < sizeof(float) * (2 * parameters + buffers)) {
     return base::InvalidInput("{}: has {} bytes, too few for the net '{}'", file.string(),
@@ -265,7 +318,7 @@ base::Result<TrainState> LoadCheckpoint(const fs::path& checkpoint, const graph:
     return base::InvalidInput("{}: '{}' is no part of the net '{}'", file.string(),
                               arrays.begin()->first, graph.name());
   }
-  return state;
+  return std::move(state);
 }
 
 }  // namespace motley::run

@@ -56,11 +56,13 @@ struct TrainState {
 base::Status SaveCheckpoint(const std::filesystem::path& folder, const graph::Graph& graph,
                             const TrainState& state, int keep);
 
-// The newest usable checkpoint folder below `folder`: `latest`, or by number if the link is missing
-// or broken. Usable means that the manifest can be read and that the state has the size it names.
-// kNotFound when there is none,
-// kInvalidInput when there are some but none is usable.
-base::Result<std::filesystem::path> FindCheckpoint(const std::filesystem::path& folder);
+// The newest usable checkpoint folder below `folder`: one that was finished after `latest` was made
+// (a kill came in between), the target of `latest`, or else by number. Usable means that the
+// manifest can be read and that the state has the size and the SHA-256 it names, so the whole file
+// is read. `passed_over`, if given, gets the reason for each better candidate that is not usable.
+// kNotFound when there is none, kInvalidInput when there are some but none is usable.
+base::Result<std::filesystem::path> FindCheckpoint(const std::filesystem::path& folder,
+                                                   std::vector<std::string>* passed_over = nullptr);
 
 // The manifest alone: everything of TrainState but weights, velocity and buffers.
 base::Result<TrainState> LoadManifest(const std::filesystem::path& checkpoint);

@@ -45,6 +45,7 @@ Loop::Loop(const TrainOptions& options, engine::Device& device, const data::Data
       hooks_(hooks),
       start_(clock.Now()),
       start_seconds_(state.seconds),
+      start_step_(state.step),
       report_(ReportFrom(std::move(state))),
       state_(report_.state),
       feed_(data.train, options.train_transform, FeedOptions(options), std::move(ledger)),
@@ -251,11 +252,14 @@ base::Status Loop::EvaluateNow() {
   if (!std::isfinite(test.loss)) return Diverged("the loss on the test set", state_.step);
   state_.test = test;
   const auto trained = static_cast<double>(std::max<std::int64_t>(1, feed_.ledger().committed()));
+  // A checkpoint stood before this evaluation, so an earlier process may have told it already.
+  const bool again = start_step_ > 0 && state_.step == start_step_;
   Emit("epoch", {{"loss", test.loss},
                  {"accuracy", test.accuracy},
                  {"train_loss", state_.epoch_loss_sum / trained},
                  {"train_accuracy", static_cast<double>(state_.epoch_correct) / trained},
                  {"complete", feed_.ledger().Complete()},
+                 {"again", again},
                  {"samples", state_.samples},
                  {"seconds", evaluation_seconds_}});
   if (hooks_.on_epoch) hooks_.on_epoch(state_.epoch, test);

@@ -61,6 +61,7 @@ class Loop {
   const Trainer::Hooks& hooks_;
   const double start_;          // on the clock
   const double start_seconds_;  // of the job, at `start_`
+  const std::int64_t start_step_;
   TrainReport report_;
   TrainState& state_;
   Feed feed_;

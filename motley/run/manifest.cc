@@ -143,7 +143,7 @@ base::Status CheckLedger(const TrainState& state, const std::string& origin) {
 
 }  // namespace
 
-std::string ManifestText(const TrainState& state, std::int64_t state_bytes) {
+std::string ManifestText(const TrainState& state, const StateFile& file) {
   const ordered_json text = {{"format", kFormat},
                              {"version", kManifestVersion},
                              {"step", state.step},
@@ -160,7 +160,8 @@ std::string ManifestText(const TrainState& state, std::int64_t state_bytes) {
                               {{"loss", state.test.loss},
                                {"accuracy", state.test.accuracy},
                                {"samples", state.test.samples}}},
-                             {"state_bytes", state_bytes},
+                             {"state_bytes", file.bytes},
+                             {"state_sha256", file.sha256},
                              {"kernel_choices", state.kernel_choices},
                              {"job", state.job}};
   return text.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
@@ -189,7 +190,8 @@ base::Result<Manifest> ParseManifest(std::string_view text, const std::string& o
   state.committed = fields.Ranges("committed");
   state.epoch_loss_sum = fields.Number("epoch_loss_sum");
   state.epoch_correct = fields.Integer("epoch_correct", 0, kMax);
-  manifest.state_bytes = fields.Integer("state_bytes", 0, kMax);
+  manifest.file.bytes = fields.Integer("state_bytes", 0, kMax);
+  manifest.file.sha256 = fields.Text("state_sha256");
   state.kernel_choices = fields.Texts("kernel_choices");
   state.job = fields.Texts("job");
   Fields test = fields.Object("test");

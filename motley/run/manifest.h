@@ -13,13 +13,19 @@ namespace motley::run {
 // The version of manifest.json. Raised when a reader of the old form would be misled.
 inline constexpr int kManifestVersion = 1;
 
-// manifest.json: everything of a checkpoint that a person may want to read.
-struct Manifest {
-  TrainState state;              // without weights, velocity and buffers
-  std::int64_t state_bytes = 0;  // the size of state.safetensors, so that a torn one is seen
+// What state.safetensors must be, so that a torn or damaged one is seen.
+struct StateFile {
+  std::int64_t bytes = 0;
+  std::string sha256;
 };
 
-std::string ManifestText(const TrainState& state, std::int64_t state_bytes);
+// manifest.json: everything of a checkpoint that a person may want to read.
+struct Manifest {
+  TrainState state;  // without weights, velocity and buffers
+  StateFile file;
+};
+
+std::string ManifestText(const TrainState& state, const StateFile& file);
 
 // Refuses, with `origin` and the key, what is missing, of another type or out of range: the file
 // may have been torn or edited. Unknown keys are passed over.

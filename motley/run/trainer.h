@@ -85,7 +85,9 @@ struct TrainReport {
 //
 // Events, all with "step" and "epoch" (from 0): run_started; rolled_back on a resume behind steps
 // that were already written; step (at most one a second, and the last of each epoch; "loss" is the
-// mean since the event before); epoch; checkpoint; run_finished or run_failed.
+// mean since the event before); epoch ("again": this process has not trained since its checkpoint,
+// so the event replaces one of the same step, if there is one); checkpoint; run_finished or
+// run_failed.
 //
 // Thread safety: none. `interrupt` and `checkpoint_now` may be set from a signal handler.
 class Trainer {

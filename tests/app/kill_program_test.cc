@@ -65,6 +65,11 @@ std::vector<nlohmann::json> EventsThatCount(const fs::path& file) {
     if (event["event"] == "rolled_back") {
       std::erase_if(counting, [&](const auto& earlier) { return earlier["step"] > event["step"]; });
     }
+    if (event["event"] == "epoch" && event["again"]) {
+      std::erase_if(counting, [&](const auto& earlier) {
+        return earlier["event"] == "epoch" && earlier["step"] == event["step"];
+      });
+    }
     counting.push_back(event);
   }
   return counting;

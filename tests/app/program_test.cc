@@ -246,6 +246,26 @@ TEST_F(ProgramTest, ResumeAutoNeverOverwritesCheckpointsThatItCannotRead) {
   EXPECT_EQ(*base::ReadFile(folder() / "run" / "checkpoints" / "latest" / "manifest.json"), "{}");
 }
 
+TEST_F(ProgramTest, AResumePassesOverADamagedCheckpointWithAWarning) {
+  ASSERT_EQ(Run(SmallTrain({"--set", "train.epochs=2", "--out", "run"})).exit_code, 0);
+  const fs::path file = folder() / "run/checkpoints/ckpt-20/state.safetensors";
+  std::string state = Content(file);
+  state.back() = static_cast<char>(state.back() ^ 1);
+  ASSERT_TRUE(base::ReplaceFile(file, state).ok());
+  const Outcome exported = Run({"export", "run", "--safetensors", "net.safetensors", "--json"});
+  EXPECT_EQ(nlohmann::json::parse(exported.out)["step"], 10);
+  EXPECT_TRUE(Says(exported.err, "warning: passed over: ")) << exported.err;
+  for (const std::string resume : {"auto", "run"}) {
+    const Outcome outcome = Run({"train", "--resume", resume, "--out", "run", "--dry-run"});
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    EXPECT_TRUE(Says(outcome.out, "warning: passed over: run/checkpoints/ckpt-20/")) << outcome.out;
+  }
+  const Outcome outcome = Run({"train", "--resume", "auto", "--out", "run", "--json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_TRUE(Says(outcome.err, "resuming run at step 10")) << outcome.err;
+  EXPECT_EQ(nlohmann::json::parse(outcome.out)["steps"], 20);
+}
+
 TEST_F(ProgramTest, ExportLeavesLinksAloneAndWantsTwoNamesForTwoFiles) {
   ASSERT_EQ(Run(SmallTrain({"--out", "run"})).exit_code, 0);
   fs::create_symlink("elsewhere", folder() / "link");

@@ -1,6 +1,8 @@
 #include "motley/run/checkpoint.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -83,6 +85,17 @@ class CheckpointTest : public testing::Test {
       return found.status().message();
     }
     return found->filename().string();
+  }
+  // As the link would be, had it been made so long after the checkpoint ckpt-20.
+  void LinkLatestTo(const char* target, int seconds_after_ckpt_20) const {
+    const fs::path link = folder_ / "latest";
+    fs::remove(link);
+    fs::create_symlink(target, link);
+    struct stat written {};
+    ASSERT_EQ(::stat((folder_ / "ckpt-20" / "manifest.json").c_str(), &written), 0);
+    written.st_mtim.tv_sec += seconds_after_ckpt_20;
+    const timespec times[] = {written.st_mtim, written.st_mtim};
+    ASSERT_EQ(::utimensat(AT_FDCWD, link.c_str(), times, AT_SYMLINK_NOFOLLOW), 0);
   }
   static void Overwrite(const fs::path& file, std::string_view content) {
     std::ofstream(file, std::ios::binary | std::ios::trunc) << content;
@@ -262,11 +275,39 @@ TEST_F(CheckpointTest, AKillBeforeTheLinkIsReplacedLeavesAUsableOne) {
   Save(20);
   fs::remove(folder_ / "latest");
   EXPECT_EQ(Found(), "ckpt-20");  // killed before there ever was a link
-  fs::create_symlink("ckpt-10", folder_ / "latest");
+  LinkLatestTo("ckpt-10", /*seconds_after_ckpt_20=*/-1);
   fs::create_symlink("ckpt-20", folder_ / ".tmp-latest-77");
-  EXPECT_EQ(Found(), "ckpt-10");  // killed between the two renames: older, but whole
+  EXPECT_EQ(Found(), "ckpt-20");  // killed between the two renames
+  Overwrite(folder_ / "ckpt-20" / "manifest.json", "{}");
+  EXPECT_EQ(Found(), "ckpt-10");
   Save(30);
   EXPECT_EQ(Names(), (std::vector<std::string>{"ckpt-10", "ckpt-20", "ckpt-30", "latest"}));
+}
+
+TEST_F(CheckpointTest, ALinkThatSomebodyPointedBackIsFollowed) {
+  Save(10);
+  Save(20);
+  LinkLatestTo("ckpt-10", /*seconds_after_ckpt_20=*/1);
+  EXPECT_EQ(Found(), "ckpt-10");
+}
+
+TEST_F(CheckpointTest, ADamagedOneOfTheRightSizeIsPassedOverWithTheReason) {
+  Save(10);
+  Save(20);
+  const fs::path file = folder_ / "ckpt-20" / "state.safetensors";
+  const std::string whole = *base::ReadFile(file);
+  for (const std::size_t place : {whole.size() - 1, whole.size() / 2}) {
+    std::string damaged = whole;
+    damaged[place] = static_cast<char>(damaged[place] ^ 1);
+    Overwrite(file, damaged);
+    std::vector<std::string> passed_over;
+    const auto found = FindCheckpoint(folder_, &passed_over);
+    ASSERT_TRUE(found.ok()) << found.status().ToString();
+    EXPECT_EQ(found->filename(), "ckpt-10");
+    ASSERT_EQ(passed_over.size(), 1U);
+    EXPECT_NE(passed_over[0].find("ckpt-20/state.safetensors"), std::string::npos);
+    EXPECT_FALSE(LoadCheckpoint(folder_ / "ckpt-20", graph_).ok());
+  }
 }
 
 TEST_F(CheckpointTest, AKillWhilePruningLeavesTheNewest) {

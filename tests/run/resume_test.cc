@@ -213,6 +213,33 @@ TEST_F(ResumeTest, GoingBackMarksTheLaterEventsAsRolledBack) {
   EXPECT_EQ(rolled_back[0].at("from_step"), 12);
 }
 
+TEST_F(ResumeTest, AnEvaluationThatIsRepeatedSaysSo) {
+  const std::filesystem::path file = scratch_.path() / "events.jsonl";
+  std::atomic<bool> interrupt = false;
+  const auto RunWithEvents = [&](TrainState state) {
+    auto events = std::move(telemetry::EventWriter::Open(file, "r")).value();
+    Hooks hooks;
+    hooks.interrupt = &interrupt;
+    hooks.events = events.get();
+    return Run(std::move(state), hooks);
+  };
+  device_.on_forward = [&] { interrupt = true; };  // the checkpoint stands before the evaluation
+  ASSERT_TRUE(RunWithEvents(Fresh()).ok());
+  device_.on_forward = nullptr;
+  const TrainState before_evaluation = Latest();
+  interrupt = false;
+  // Twice from the same checkpoint, as after a kill between the event and the next checkpoint.
+  ASSERT_TRUE(RunWithEvents(before_evaluation).ok());
+  options_.epochs = 1;
+  ASSERT_TRUE(RunWithEvents(before_evaluation).ok());
+  std::vector<std::pair<std::int64_t, bool>> told;
+  for (const auto& event : Events(file)) {
+    if (event.at("event") == "epoch") told.emplace_back(event.at("step"), event.at("again"));
+  }
+  EXPECT_EQ(told, (std::vector<std::pair<std::int64_t, bool>>{
+                      {4, true}, {8, false}, {12, false}, {4, true}}));
+}
+
 TEST_F(ResumeTest, AFailureIsAnEventToo) {
   const std::filesystem::path file = scratch_.path() / "events.jsonl";
   auto events = std::move(telemetry::EventWriter::Open(file, "r")).value();
