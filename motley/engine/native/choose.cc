@@ -90,6 +90,7 @@ double ConvChooser::Measure(graph::NodeId id, const ConvChoice& choice, const La
                         .in = {wanted},
                         .out = out,
                         .wants_gradient = {wants_gradient},
+                        .relu_ceiling = {},
                         .parameters = parameters,
                         .gemm = gemm_,
                         .engine = engine_};

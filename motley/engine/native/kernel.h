@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <oneapi/dnnl/dnnl.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -56,17 +57,18 @@ struct Bindings {
   // Null where no gradient is wanted. `accumulate[i]`: add to what is there instead of replacing.
   std::vector<float*> in_grad;
   std::vector<bool> accumulate;
-  const float* out_grad = nullptr;
+  float* out_grad = nullptr;   // may be overwritten in Backward
   float* workspace = nullptr;  // kept from forward to backward
   float* scratch = nullptr;    // for the duration of one call
 };
 
 // What a kernel asks of the memory plan.
 struct KernelNeeds {
-  bool input_in_backward = false;
+  bool input_in_backward = false;  // input 0
   bool output_in_backward = false;
   // Output may share memory with input 0, and their gradients likewise.
   bool in_place = false;
+  bool in_place_gradient = false;  // only their gradients
   std::int64_t workspace_floats = 0;
   std::int64_t scratch_floats = 0;
 };
@@ -93,6 +95,8 @@ struct KernelContext {
   std::vector<Layout> in;
   Layout out;
   std::vector<bool> wants_gradient;  // of each input
+  // The ReLU that the kernel computes with its own operator; none where there is none.
+  std::optional<float> relu_ceiling;
   Parameters& parameters;
   const Gemm& gemm;
   dnnl::engine engine;

@@ -46,7 +46,7 @@ Program::Program(const graph::Graph& graph, const Options& options, ConvChooser&
 void Program::DraftSteps(ConvChooser& chooser, const float* weights) {
   values_.push_back({.layout = PlainLayout(graph_.input_shape(), options_.samples)});
   value_of_.assign(static_cast<std::size_t>(graph_.size()), 0);
-  for (NodeId id = 1; id < graph_.size(); ++id) DraftNode(id, chooser, weights);
+  for (const Fusion& nodes : FuseNodes(graph_)) DraftNodes(nodes, chooser, weights);
   for (const Step& step : steps_) {
     for (const int in : step.in) ++values_[static_cast<std::size_t>(in)].consumers;
   }
@@ -54,11 +54,13 @@ void Program::DraftSteps(ConvChooser& chooser, const float* weights) {
 
 // The layouts that a node takes and gives. Whatever only passes over its elements keeps the layout
 // that its input has.
-void Program::DraftNode(NodeId id, ConvChooser& chooser, const float* weights) {
-  const graph::Node& node = graph_.node(id);
+void Program::DraftNodes(const Fusion& nodes, ConvChooser& chooser, const float* weights) {
+  const graph::Node& node = graph_.node(nodes.first);
+  std::vector<NodeId> inputs = node.inputs;
+  if (nodes.other.has_value()) inputs.push_back(*nodes.other);
   std::vector<int> in;
   std::vector<Layout> layouts;
-  for (const NodeId input : node.inputs) {
+  for (const NodeId input : inputs) {
     in.push_back(value_of_[static_cast<std::size_t>(input)]);
     layouts.push_back(values_[static_cast<std::size_t>(in.back())].layout);
   }
@@ -67,31 +69,34 @@ void Program::DraftNode(NodeId id, ConvChooser& chooser, const float* weights) {
   switch (node.op) {
     case Op::kConv: {
       const bool wants = values_[static_cast<std::size_t>(in[0])].wants_gradient;
-      const ConvChoice& choice = chooser.Choose(id, layouts[0], wants, weights);
-      return Draft(id, in, choice.in_inner, choice.out_inner);
+      const ConvChoice& choice = chooser.Choose(nodes.first, layouts[0], wants, weights);
+      return Draft(nodes, in, choice.in_inner, choice.out_inner);
     }
     case Op::kAdd:
-      return Draft(id, in, inner, inner);
+    case Op::kBatchNorm:
+      return Draft(nodes, in, inner, inner);
     case Op::kConcat:
-      return Draft(id, in, kAsItIs, ConcatInner(layouts, node.shape[0]));
+      return Draft(nodes, in, kAsItIs, ConcatInner(layouts, node.shape[0]));
     case Op::kSlice:
-      return Draft(id, in, kAsItIs, SliceInner(layouts[0], node.slice()));
+      return Draft(nodes, in, kAsItIs, SliceInner(layouts[0], node.slice()));
     case Op::kGlobalAvgPool:
-      return Draft(id, in, kAsItIs, 1);
+      return Draft(nodes, in, kAsItIs, 1);
     case Op::kFlatten:
     case Op::kFullyConnected:
     case Op::kSoftmaxCrossEntropy:
-      return Draft(id, in, 1, 1);
+      return Draft(nodes, in, 1, 1);
     default:
-      return Draft(id, in, kAsItIs, inner);
+      return Draft(nodes, in, kAsItIs, inner);
   }
 }
 
 // Adds a step whose inputs are all in `in_inner` (0: as they are).
-void Program::Draft(NodeId id, std::vector<int> in, std::int64_t in_inner, std::int64_t out_inner) {
+void Program::Draft(const Fusion& nodes, std::vector<int> in, std::int64_t in_inner,
+                    std::int64_t out_inner) {
   Step step;
-  step.node = id;
-  step.has_parameters = !graph_.parameters_of(id).empty();
+  step.node = nodes.first;
+  step.relu_ceiling = nodes.relu_ceiling;
+  step.has_parameters = !graph_.parameters_of(nodes.first).empty();
   bool wants = step.has_parameters;
   for (int& value : in) {
     if (in_inner != 0) value = Convert(value, in_inner);
@@ -102,10 +107,10 @@ void Program::Draft(NodeId id, std::vector<int> in, std::int64_t in_inner, std::
   step.in = std::move(in);
   step.out = static_cast<int>(values_.size());
   values_.push_back(
-      {.layout = PlainLayout(graph_.node(id).shape, options_.samples).WithInner(out_inner),
+      {.layout = PlainLayout(graph_.node(nodes.last).shape, options_.samples).WithInner(out_inner),
        .wants_gradient = options_.training && wants,
        .producer = static_cast<int>(steps_.size())});
-  value_of_[static_cast<std::size_t>(id)] = step.out;
+  value_of_[static_cast<std::size_t>(nodes.last)] = step.out;
   steps_.push_back(std::move(step));
 }
 
@@ -142,6 +147,7 @@ void Program::MakeKernels(ConvChooser& chooser, const float* weights) {
                           .in = step.in_layouts,
                           .out = values_[static_cast<std::size_t>(step.out)].layout,
                           .wants_gradient = {},
+                          .relu_ceiling = step.relu_ceiling,
                           .parameters = parameters_,
                           .gemm = gemm_,
                           .engine = engine_};
@@ -149,6 +155,8 @@ void Program::MakeKernels(ConvChooser& chooser, const float* weights) {
       context.wants_gradient.push_back(values_[static_cast<std::size_t>(in)].wants_gradient);
     }
     step.label = step.convert ? "convert" : std::string(graph::OpName(context.node().op));
+    if (context.in.size() == 2 && context.node().op == Op::kBatchNorm) step.label += " + add";
+    if (step.relu_ceiling.has_value()) step.label += " + relu";
     step.kernel = step.convert ? MakeConvert(context) : MakeKernel(context, step, chooser, weights);
   }
 }
@@ -206,19 +214,23 @@ std::unique_ptr<Kernel> Program::MakeKernel(const KernelContext& context, Step& 
   return nullptr;
 }
 
-// Lets a step write over its input where nobody needs that any more.
+// Lets a step write over its input where nobody needs that any more, and over the gradient of its
+// output.
 void Program::ShareMemory() {
-  for (std::size_t v = 0; v < values_.size(); ++v) values_[v].root = static_cast<int>(v);
+  for (std::size_t v = 0; v < values_.size(); ++v) {
+    values_[v].root = values_[v].gradient_root = static_cast<int>(v);
+  }
   for (const Step& step : steps_) {
-    if (!step.kernel->needs().in_place) continue;
+    const KernelNeeds needs = step.kernel->needs();
     const Value& in = values_[static_cast<std::size_t>(step.in[0])];
     Value& out = values_[static_cast<std::size_t>(step.out)];
+    if (in.consumers != 1 || in.layout.size() != out.layout.size()) continue;
+    if (in.wants_gradient != out.wants_gradient) continue;
+    if (needs.in_place || needs.in_place_gradient) out.gradient_root = in.gradient_root;
     const bool producer_looks_back =
         in.producer >= 0 &&
         steps_[static_cast<std::size_t>(in.producer)].kernel->needs().output_in_backward;
-    if (in.consumers != 1 || (options_.training && producer_looks_back)) continue;
-    if (in.layout.size() != out.layout.size() || in.wants_gradient != out.wants_gradient) continue;
-    out.root = in.root;
+    if (needs.in_place && !(options_.training && producer_looks_back)) out.root = in.root;
   }
 }
 
@@ -261,7 +273,7 @@ void Program::PlanBuffers() {
   std::vector<Life> data(values_.size()), gradient(values_.size());
   const auto life = [&](std::vector<Life>& lives, int value) -> Life& {
     const Value& v = values_[static_cast<std::size_t>(value)];
-    Life& result = lives[static_cast<std::size_t>(v.root)];
+    Life& result = lives[static_cast<std::size_t>(&lives == &data ? v.root : v.gradient_root)];
     result.floats = std::max(result.floats, v.layout.size());
     return result;
   };
@@ -280,9 +292,9 @@ void Program::PlanBuffers() {
     if (trains && values_[static_cast<std::size_t>(step.out)].wants_gradient) {
       life(gradient, step.out).Use(backward(s));
     }
+    if (trains && needs.input_in_backward) life(data, step.in[0]).Use(backward(s));
     for (const int in : step.in) {
       life(data, in).Use(s);
-      if (trains && needs.input_in_backward) life(data, in).Use(backward(s));
       if (trains && values_[static_cast<std::size_t>(in)].wants_gradient) {
         life(gradient, in).Use(backward(s));
       }
@@ -310,15 +322,19 @@ void Program::Bind(float* arena) {
   const auto root = [this](int value) -> const Value& {
     return values_[static_cast<std::size_t>(values_[static_cast<std::size_t>(value)].root)];
   };
+  const auto gradient = [this](int value) {
+    const Value& v = values_[static_cast<std::size_t>(value)];
+    return At(values_[static_cast<std::size_t>(v.gradient_root)].gradient);
+  };
   for (Step& step : steps_) {
     Bindings b;
     for (const int in : step.in) {
       b.in.push_back(At(root(in).data));
       const bool wants = values_[static_cast<std::size_t>(in)].wants_gradient && step.reached;
-      b.in_grad.push_back(wants ? At(root(in).gradient) : nullptr);
+      b.in_grad.push_back(wants ? gradient(in) : nullptr);
     }
     b.out = At(root(step.out).data);
-    b.out_grad = At(root(step.out).gradient);
+    b.out_grad = gradient(step.out);
     b.accumulate = step.accumulate;
     b.workspace = At(step.workspace);
     b.scratch = At(scratch_);
@@ -372,6 +388,7 @@ void Program::AddProfile(std::vector<LayerTime>& times) const {
       }
     }
     const auto outputs = static_cast<double>(out.size());
+    const auto first = static_cast<double>(step.in_layouts[0].size());
     const auto runs = static_cast<double>(step.runs) * sizeof(float);
     const double flops = step.convert ? 0.0
                                       : static_cast<double>(graph_.ForwardFlops(step.node)) *
@@ -385,7 +402,7 @@ void Program::AddProfile(std::vector<LayerTime>& times) const {
     if (!options_.training || !step.reached) continue;
     time.backward.seconds += step.backward_seconds;
     time.backward.flops += wanted > 0.0 ? 2.0 * flops : flops;
-    time.backward.bytes += runs * (outputs + wanted + (needs.input_in_backward ? inputs : 0.0) +
+    time.backward.bytes += runs * (outputs + wanted + (needs.input_in_backward ? first : 0.0) +
                                    (needs.output_in_backward ? outputs : 0.0) +
                                    (wanted > 0.0 ? 2.0 : 1.0) * parameters);
   }

@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "motley/engine/device.h"
 #include "motley/engine/native/choose.h"
+#include "motley/engine/native/fusion.h"
 #include "motley/engine/native/kernel.h"
 #include "motley/engine/native/memory_plan.h"
 #include "motley/graph/graph.h"
@@ -50,11 +52,13 @@ class Program {
     bool wants_gradient = false;
     int producer = -1;  // step; -1: the input
     int consumers = 0;
-    int root = 0;                  // the value whose memory this one shares; itself when none
-    int data = -1, gradient = -1;  // buffers of the root
+    // The value whose memory this one shares; itself when none.
+    int root = 0, gradient_root = 0;
+    int data = -1, gradient = -1;  // buffers of the roots
   };
   struct Step {
-    graph::NodeId node = 0;
+    graph::NodeId node = 0;  // the first that it computes
+    std::optional<float> relu_ceiling;
     bool convert = false;
     std::vector<int> in;
     std::vector<Layout> in_layouts;
@@ -77,8 +81,9 @@ class Program {
   void PlanBuffers();
 
   int Convert(int value, std::int64_t inner);
-  void Draft(graph::NodeId id, std::vector<int> in, std::int64_t in_inner, std::int64_t out_inner);
-  void DraftNode(graph::NodeId id, ConvChooser& chooser, const float* weights);
+  void Draft(const Fusion& nodes, std::vector<int> in, std::int64_t in_inner,
+             std::int64_t out_inner);
+  void DraftNodes(const Fusion& nodes, ConvChooser& chooser, const float* weights);
   std::unique_ptr<Kernel> MakeKernel(const KernelContext& context, Step& step, ConvChooser& chooser,
                                      const float* weights);
   int AddBuffer(std::int64_t floats, int first, int last);

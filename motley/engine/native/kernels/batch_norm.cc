@@ -1,101 +1,91 @@
-// Batch norm over the samples of all lanes. Each lane reduces its own samples; lanes exchange
-// their partial results at a barrier and each combines all of them, in lane order, so that every
-// lane gets the same numbers.
+// Batch norm over the samples of all lanes, with the addition and the ReLU that may follow it. Each
+// lane reduces its own samples; lanes exchange their partial results at a barrier and each combines
+// all of them, in lane order, so that every lane gets the same numbers.
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "motley/engine/native/kernels/kernels.h"
+#include "motley/engine/native/kernels/simd/loops.h"
 
 namespace motley::engine::native {
 namespace {
 
-// Adds f(offset) over the pixels of one plane to sums[channel of the plane]. Floats are summed in
-// short runs and the runs in double, so that large images lose no digits.
-template <int kWidth, typename F>
-void SumBlock(std::int64_t offset, std::int64_t pixels, std::int64_t stride, const F& f,
-              double* sums) {
-  constexpr std::int64_t kRun = 256;
-  for (std::int64_t begin = 0; begin < pixels; begin += kRun) {
-    const std::int64_t end = std::min(begin + kRun, pixels);
-    float partial[kWidth] = {};
-    for (std::int64_t s = begin; s < end; ++s) {
-      for (int i = 0; i < kWidth; ++i) partial[i] += f(offset + s * stride + i, i);
-    }
-    for (int i = 0; i < kWidth; ++i) sums[i] += static_cast<double>(partial[i]);
-  }
-}
+using simd::kWidth;
+using simd::Strip;
 
-// The same for a plain plane: one channel, pixels side by side, summed 16 wide.
-template <typename F>
-void SumPlane(std::int64_t offset, std::int64_t pixels, const F& f, double* sum) {
-  constexpr int kWidth = 16;
-  const std::int64_t whole = pixels / kWidth * kWidth;
-  double sums[kWidth] = {};
-  SumBlock<kWidth>(
-      offset, whole / kWidth, kWidth, [&](std::int64_t at, int) { return f(at, 0); }, sums);
-  for (const double part : sums) *sum += part;
-  for (std::int64_t s = whole; s < pixels; ++s) *sum += static_cast<double>(f(offset + s, 0));
-}
-
-// sums[c] += f(offset, c) over all samples and pixels of each channel (padding channels included).
-template <typename F>
-void SumChannels(const Layout& l, const F& f, double* sums) {
+// Calls visit(offset, first channel, strip) for strips that cover all elements. Where channels lie
+// closer than kWidth, place i of a group holds channel first + i % inner.
+template <typename Visit>
+void ForEachStrip(const Layout& l, const Visit& visit) {
   const std::int64_t pixels = l.pixels();
   for (std::int64_t n = 0; n < l.n; ++n) {
     for (std::int64_t o = 0; o < l.outer(); ++o) {
       const std::int64_t base = (n * l.outer() + o) * pixels * l.inner;
-      const std::int64_t c = o * l.inner;
-      if (l.inner == 1) {
-        SumPlane(
-            base, pixels, [&](std::int64_t at, int) { return f(at, c); }, sums + c);
+      const std::int64_t channel = o * l.inner;
+      if (kWidth % l.inner == 0) {
+        const std::int64_t floats = pixels * l.inner, whole = floats / kWidth;
+        const auto rest = static_cast<int>(floats % kWidth);
+        if (whole > 0) visit(base, channel, Strip{.steps = whole});
+        if (rest > 0) visit(base + whole * kWidth, channel, Strip{.steps = 1, .width = rest});
         continue;
       }
-      std::int64_t i = 0;
-      for (; i + 16 <= l.inner; i += 16) {
-        SumBlock<16>(
-            base + i, pixels, l.inner, [&](std::int64_t at, int k) { return f(at, c + i + k); },
-            sums + c + i);
-      }
-      for (; i + 8 <= l.inner; i += 8) {
-        SumBlock<8>(
-            base + i, pixels, l.inner, [&](std::int64_t at, int k) { return f(at, c + i + k); },
-            sums + c + i);
-      }
-      for (; i < l.inner; ++i) {
-        SumBlock<1>(
-            base + i, pixels, l.inner, [&](std::int64_t at, int) { return f(at, c + i); },
-            sums + c + i);
+      for (std::int64_t i = 0; i < l.inner; i += kWidth) {
+        const auto width = static_cast<int>(std::min<std::int64_t>(kWidth, l.inner - i));
+        visit(base + i, channel + i, Strip{.steps = pixels, .stride = l.inner, .width = width});
       }
     }
   }
 }
 
-// Calls visit(offset, channel) for every element, padding channels included.
-template <typename Visit>
-void ForEachElement(const Layout& l, const Visit& visit) {
-  for (std::int64_t n = 0; n < l.n; ++n) {
-    for (std::int64_t o = 0; o < l.outer(); ++o) {
-      const std::int64_t base = (n * l.outer() + o) * l.pixels() * l.inner;
-      const std::int64_t c = o * l.inner;
-      if (l.inner == 1) {
-        for (std::int64_t s = 0; s < l.pixels(); ++s) visit(base + s, c);
-        continue;
-      }
-      for (std::int64_t s = 0; s < l.pixels(); ++s) {
-        const std::int64_t at = base + s * l.inner;
-        for (std::int64_t i = 0; i < l.inner; ++i) visit(at + i, c + i);
-      }
-    }
+// One number per channel, as the strips want it: one for each place in a group.
+class PerPlace {
+ public:
+  PerPlace(const Layout& layout, const float* by_channel, std::int64_t first)
+      : at_(by_channel + first) {
+    if (layout.inner >= kWidth) return;
+    for (int i = 0; i < kWidth; ++i) spread_[i] = at_[i % layout.inner];
+    at_ = spread_;
   }
-}
+  PerPlace(const PerPlace&) = delete;
+  PerPlace& operator=(const PerPlace&) = delete;
+  operator const float*() const { return at_; }  // NOLINT(google-explicit-constructor)
+
+ private:
+  const float* at_;
+  float spread_[kWidth];
+};
+
+// Sums per place, added to the sums per channel at the end.
+class PlaceSums {
+ public:
+  PlaceSums(const Layout& layout, double* by_channel, std::int64_t first, int width)
+      : layout_(layout), target_(by_channel + first), width_(width) {}
+  PlaceSums(const PlaceSums&) = delete;
+  PlaceSums& operator=(const PlaceSums&) = delete;
+  ~PlaceSums() {
+    for (int i = 0; i < width_; ++i)
+      target_[i % std::min<std::int64_t>(layout_.inner, kWidth)] += sums_[i];
+  }
+  operator double*() { return sums_; }  // NOLINT(google-explicit-constructor)
+
+ private:
+  const Layout& layout_;
+  double* target_;
+  int width_;
+  double sums_[kWidth] = {};
+};
 
 class BatchNorm final : public Kernel {
  public:
   BatchNorm(const KernelContext& context, int ordinal)
-      : layout_(context.in[0]),
-        padded_(layout_.outer() * layout_.inner),
+      : loops_(simd::BestLoops()),
+        layout_(context.in[0]),
+        padded_((layout_.outer() * layout_.inner + kWidth - 1) / kWidth * kWidth),
         training_(context.training),
+        residual_(context.in.size() == 2),
+        ceiling_(context.relu_ceiling),
         epsilon_(context.node().batch_norm().epsilon),
         ordinal_(ordinal),
         weight_index_(context.graph.parameters_of(context.id).front()),
@@ -106,8 +96,11 @@ class BatchNorm final : public Kernel {
 
   // Workspace: mean, then 1 / deviation. Scratch: coefficients of one pass.
   KernelNeeds needs() const override {
-    return {
-        .input_in_backward = true, .workspace_floats = 2 * padded_, .scratch_floats = 3 * padded_};
+    return {.input_in_backward = true,
+            .output_in_backward = ceiling_.has_value(),
+            .in_place_gradient = true,
+            .workspace_floats = 2 * padded_,
+            .scratch_floats = 3 * padded_};
   }
 
   void Forward(LaneRun& run) override {
@@ -125,6 +118,12 @@ class BatchNorm final : public Kernel {
   float* mean() const { return b_.workspace; }
   float* inverse() const { return b_.workspace + padded_; }
   const float* gamma(const LaneRun& run) const { return run.weights + weight_offset_; }
+  // The output tells where the ReLU was open; null where there is none.
+  const float* Mask(std::int64_t at) const { return ceiling_.has_value() ? b_.out + at : nullptr; }
+  float floor() const {
+    return ceiling_.has_value() ? 0.0F : -std::numeric_limits<float>::infinity();
+  }
+  float ceiling() const { return ceiling_.value_or(std::numeric_limits<float>::infinity()); }
 
   void RunningStatistics(const LaneRun& run) const {
     const float* const running = run.buffers + buffer_offset_;
@@ -139,61 +138,69 @@ class BatchNorm final : public Kernel {
     inverse()[c] = static_cast<float>(1.0 / std::sqrt(variance + static_cast<double>(epsilon_)));
   }
 
-  void BatchStatistics(LaneRun& run) const;
+  void BatchStatistics(LaneRun& run);
   void Normalise(const LaneRun& run) const;
+  void GuessMeans(float* guess) const;
   // This lane's [mean, squared deviations] per channel.
-  std::vector<double> LaneMoments() const;
+  void LaneMoments(std::vector<double>& moments) const;
+  // This lane's sums over the gradient g after the ReLU: [g, g * (x - mean)] per channel.
+  void LaneSums(std::vector<double>& sums) const;
 
+  const simd::Loops& loops_;
   Layout layout_;
   std::int64_t padded_;
-  bool training_;
+  bool training_, residual_;
+  std::optional<float> ceiling_;  // of the ReLU that follows
   float epsilon_;
   int ordinal_;
   int weight_index_;
   std::int64_t weight_offset_, buffer_offset_ = 0;
+  std::vector<double> own_;  // where lanes do not meet
 };
 
-std::vector<double> BatchNorm::LaneMoments() const {
-  const float* const x = b_.in[0];
-  const auto count = static_cast<double>(layout_.n * layout_.pixels());
-  std::vector<double> moments(static_cast<std::size_t>(2 * padded_), 0.0);
-  SumChannels(
-      layout_, [x](std::int64_t at, std::int64_t) { return x[at]; }, moments.data());
-  float* const centre = b_.scratch;
-  for (std::int64_t c = 0; c < padded_; ++c) {
-    centre[c] = static_cast<float>(moments[static_cast<std::size_t>(c)] / count);
+// From a few values of each channel. Deviations from something near the mean need only one pass to
+// give the variance with all its digits.
+void BatchNorm::GuessMeans(float* guess) const {
+  constexpr std::int64_t kValues = 16;
+  const std::int64_t count = layout_.n * layout_.pixels();
+  const std::int64_t values = std::min(count, kValues);
+  std::fill_n(guess, padded_, 0.0F);
+  for (std::int64_t v = 0; v < values; ++v) {
+    // Spread over all samples, and over rows and columns.
+    const std::int64_t pixel = count * v / values;
+    const float* const x = b_.in[0] + pixel / layout_.pixels() * layout_.sample_size() +
+                           pixel % layout_.pixels() * layout_.inner;
+    for (std::int64_t c = 0; c < layout_.c; ++c) guess[c] += x[layout_.ChannelOffset(c)];
   }
-  // Deviations from the rounded mean; the rest is corrected exactly below.
-  SumChannels(
-      layout_,
-      [x, centre](std::int64_t at, std::int64_t c) {
-        const float d = x[at] - centre[c];
-        return d * d;
-      },
-      moments.data() + padded_);
-  for (std::int64_t c = 0; c < padded_; ++c) {
-    double& sum = moments[static_cast<std::size_t>(c)];
-    sum /= count;
-    const double shift = sum - static_cast<double>(centre[c]);
-    moments[static_cast<std::size_t>(padded_ + c)] -= count * shift * shift;
-  }
-  return moments;
+  for (std::int64_t c = 0; c < layout_.c; ++c) guess[c] /= static_cast<float>(values);
 }
 
-void BatchNorm::BatchStatistics(LaneRun& run) const {
-  std::vector<std::vector<double>> single;
-  std::vector<std::int64_t> single_count;
-  std::span<const std::vector<double>> moments;
-  std::span<const std::int64_t> counts;
+void BatchNorm::LaneMoments(std::vector<double>& moments) const {
+  moments.assign(static_cast<std::size_t>(2 * padded_), 0.0);
+  float* const guess = b_.scratch;
+  GuessMeans(guess);
+  double* const sums = moments.data();
+  double* const squares = sums + padded_;
+  ForEachStrip(layout_, [&](std::int64_t at, std::int64_t c, const Strip& strip) {
+    PlaceSums sum(layout_, sums, c, strip.width), square(layout_, squares, c, strip.width);
+    loops_.moments(b_.in[0] + at, strip, PerPlace(layout_, guess, c), sum, square);
+  });
+  const auto count = static_cast<double>(layout_.n * layout_.pixels());
+  for (std::int64_t c = 0; c < padded_; ++c) {
+    squares[c] = std::max(0.0, squares[c] - sums[c] * sums[c] / count);
+    sums[c] = static_cast<double>(guess[c]) + sums[c] / count;
+  }
+}
+
+void BatchNorm::BatchStatistics(LaneRun& run) {
+  std::span<const std::vector<double>> moments(&own_, 1);
   const std::int64_t mine = layout_.n * layout_.pixels();
+  std::span<const std::int64_t> counts(&mine, 1);
   if (run.barrier == nullptr) {
-    single.push_back(LaneMoments());
-    single_count.push_back(mine);
-    moments = single;
-    counts = single_count;
+    LaneMoments(own_);
   } else {
     BatchNormMeeting& meeting = run.meetings[static_cast<std::size_t>(ordinal_)];
-    meeting.forward[static_cast<std::size_t>(run.lane)] = LaneMoments();
+    LaneMoments(meeting.forward[static_cast<std::size_t>(run.lane)]);
     meeting.counts[static_cast<std::size_t>(run.lane)] = mine;
     run.barrier->Wait();
     moments = std::span(meeting.forward).first(static_cast<std::size_t>(run.lanes));
@@ -225,33 +232,43 @@ void BatchNorm::BatchStatistics(LaneRun& run) const {
 }
 
 void BatchNorm::Normalise(const LaneRun& run) const {
-  const float* const x = b_.in[0];
-  float* const y = b_.out;
   float* const scale = b_.scratch;
   float* const shift = b_.scratch + padded_;
-  const float* const centre = mean();
   for (std::int64_t c = layout_.c; c < padded_; ++c) mean()[c] = inverse()[c] = 0.0F;
   std::fill_n(scale, 2 * padded_, 0.0F);
   for (std::int64_t c = 0; c < layout_.c; ++c) {
     scale[c] = gamma(run)[c] * inverse()[c];
     shift[c] = gamma(run)[layout_.c + c];
   }
-  ForEachElement(layout_, [=](std::int64_t at, std::int64_t c) {
-    y[at] = (x[at] - centre[c]) * scale[c] + shift[c];
+  ForEachStrip(layout_, [&](std::int64_t at, std::int64_t c, const Strip& strip) {
+    const PerPlace centres(layout_, mean(), c), scales(layout_, scale, c),
+        shifts(layout_, shift, c);
+    loops_.normalise(b_.in[0] + at, residual_ ? b_.in[1] + at : nullptr, b_.out + at, strip,
+                     {.centre = centres,
+                      .scale = scales,
+                      .shift = shifts,
+                      .floor = floor(),
+                      .ceiling = ceiling()});
+  });
+}
+
+void BatchNorm::LaneSums(std::vector<double>& sums) const {
+  sums.assign(static_cast<std::size_t>(2 * padded_), 0.0);
+  ForEachStrip(layout_, [&](std::int64_t at, std::int64_t c, const Strip& strip) {
+    PlaceSums sum(layout_, sums.data(), c, strip.width);
+    PlaceSums product(layout_, sums.data() + padded_, c, strip.width);
+    const PerPlace centres(layout_, mean(), c);
+    const simd::NormaliseBackward n{.centre = centres, .floor = floor(), .ceiling = ceiling()};
+    loops_.reduce_gradient(b_.in[0] + at, Mask(at), b_.out_grad + at, strip, n, sum, product);
   });
 }
 
 void BatchNorm::Backward(LaneRun& run) {
-  const float* const x = b_.in[0];
-  const float* const dy = b_.out_grad;
-  const float* const centre = mean();
-  // Sums over this lane: dy, and dy * (x - mean).
-  std::vector<double> sums(static_cast<std::size_t>(2 * padded_), 0.0);
-  SumChannels(
-      layout_, [=](std::int64_t at, std::int64_t) { return dy[at]; }, sums.data());
-  SumChannels(
-      layout_, [=](std::int64_t at, std::int64_t c) { return dy[at] * (x[at] - centre[c]); },
-      sums.data() + padded_);
+  BatchNormMeeting* const meeting =
+      run.barrier == nullptr ? nullptr : &run.meetings[static_cast<std::size_t>(ordinal_)];
+  std::vector<double>& sums =
+      meeting == nullptr ? own_ : meeting->backward[static_cast<std::size_t>(run.lane)];
+  LaneSums(sums);
 
   float* const d_gamma = run.gradients[static_cast<std::size_t>(weight_index_)];
   float* const d_beta = run.gradients[static_cast<std::size_t>(weight_index_) + 1];
@@ -262,45 +279,51 @@ void BatchNorm::Backward(LaneRun& run) {
     d_gamma[c] = run.accumulate ? d_gamma[c] + g : g;
     d_beta[c] = run.accumulate ? d_beta[c] + b : b;
   }
+  if (meeting != nullptr) run.barrier->Wait();
+  float* const d_other = residual_ ? b_.in_grad[1] : nullptr;
+  if (b_.in_grad[0] == nullptr && d_other == nullptr) return;
 
-  auto count = static_cast<double>(layout_.n * layout_.pixels());
-  if (run.barrier != nullptr) {
-    BatchNormMeeting& meeting = run.meetings[static_cast<std::size_t>(ordinal_)];
-    meeting.backward[static_cast<std::size_t>(run.lane)] = std::move(sums);
-    run.barrier->Wait();
-    sums.assign(static_cast<std::size_t>(2 * padded_), 0.0);
-    count = 0.0;
+  std::int64_t count = layout_.n * layout_.pixels();
+  std::span<const std::vector<double>> parts(&sums, 1);
+  if (meeting != nullptr) {
+    parts = std::span(meeting->backward).first(static_cast<std::size_t>(run.lanes));
+    count = 0;
     for (int lane = 0; lane < run.lanes; ++lane) {
-      const auto& part = meeting.backward[static_cast<std::size_t>(lane)];
-      for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += part[i];
-      count += static_cast<double>(meeting.counts[static_cast<std::size_t>(lane)]);
+      count += meeting->counts[static_cast<std::size_t>(lane)];
     }
   }
-  float* const dx = b_.in_grad[0];
-  if (dx == nullptr) return;
-
-  // dx = scale * dy + slope * (x - mean) + shift
   float* const scale = b_.scratch;
   float* const slope = b_.scratch + padded_;
   float* const shift = b_.scratch + 2 * padded_;
   std::fill_n(scale, 3 * padded_, 0.0F);
   for (std::int64_t c = 0; c < layout_.c; ++c) {
+    double sum = 0.0, product = 0.0;
+    for (const std::vector<double>& part : parts) {
+      sum += part[static_cast<std::size_t>(c)];
+      product += part[static_cast<std::size_t>(padded_ + c)];
+    }
     const auto inv = static_cast<double>(inverse()[c]);
     const double factor = static_cast<double>(gamma(run)[c]) * inv;
     scale[c] = static_cast<float>(factor);
-    shift[c] = static_cast<float>(-factor * sums[static_cast<std::size_t>(c)] / count);
-    slope[c] = static_cast<float>(-factor * inv * inv *
-                                  sums[static_cast<std::size_t>(padded_ + c)] / count);
+    shift[c] = static_cast<float>(-factor * sum / static_cast<double>(count));
+    slope[c] = static_cast<float>(-factor * inv * inv * product / static_cast<double>(count));
   }
-  if (b_.accumulate[0]) {
-    ForEachElement(layout_, [=](std::int64_t at, std::int64_t c) {
-      dx[at] += scale[c] * dy[at] + slope[c] * (x[at] - centre[c]) + shift[c];
-    });
-  } else {
-    ForEachElement(layout_, [=](std::int64_t at, std::int64_t c) {
-      dx[at] = scale[c] * dy[at] + slope[c] * (x[at] - centre[c]) + shift[c];
-    });
-  }
+  float* const dx = b_.in_grad[0];
+  ForEachStrip(layout_, [&](std::int64_t at, std::int64_t c, const Strip& strip) {
+    const PerPlace centres(layout_, mean(), c), scales(layout_, scale, c);
+    const PerPlace slopes(layout_, slope, c), shifts(layout_, shift, c);
+    loops_.normalise_backward(b_.in[0] + at, Mask(at), b_.out_grad + at,
+                              dx == nullptr ? nullptr : dx + at,
+                              d_other == nullptr ? nullptr : d_other + at, strip,
+                              {.centre = centres,
+                               .scale = scales,
+                               .slope = slopes,
+                               .shift = shifts,
+                               .floor = floor(),
+                               .ceiling = ceiling(),
+                               .add_to_dx = b_.accumulate[0],
+                               .add_to_other = residual_ && b_.accumulate[1]});
+  });
 }
 
 }  // namespace

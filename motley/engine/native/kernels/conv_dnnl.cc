@@ -1,9 +1,11 @@
 // Convolution by oneDNN's JIT kernels, in the blocked layouts that it prefers.
 
 #include <algorithm>
+#include <limits>
 
 #include "motley/engine/native/kernels/dnnl_kernel.h"
 #include "motley/engine/native/kernels/kernels.h"
+#include "motley/engine/native/kernels/simd/loops.h"
 #include "motley/engine/native/reorder.h"
 
 namespace motley::engine::native {
@@ -47,7 +49,16 @@ using WeightsDesc = dnnl::convolution_backward_weights::primitive_desc;
 
 ForwardDesc MakeForward(const Geometry& g, bool bias, bool training, const memory::desc& src,
                         const memory::desc& weights, const memory::desc& dst,
-                        const dnnl::engine& engine) {
+                        const dnnl::engine& engine, std::optional<float> relu_ceiling = {}) {
+  dnnl::primitive_attr attributes = OwnScratchpad();
+  if (relu_ceiling.has_value()) {
+    dnnl::post_ops after;
+    const bool plain = *relu_ceiling == std::numeric_limits<float>::infinity();
+    after.append_eltwise(1.0F,
+                         plain ? dnnl::algorithm::eltwise_relu : dnnl::algorithm::eltwise_clip,
+                         0.0F, plain ? 0.0F : *relu_ceiling);
+    attributes.set_post_ops(after);
+  }
   const auto kind =
       training ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference;
   const auto algorithm = dnnl::algorithm::convolution_direct;
@@ -56,7 +67,7 @@ ForwardDesc MakeForward(const Geometry& g, bool bias, bool training, const memor
                                              g.strides, g.dilations, g.pad_before, g.pad_after)
            : dnnl::convolution_forward::desc(kind, algorithm, src, weights, dst, g.strides,
                                              g.dilations, g.pad_before, g.pad_after);
-  return {desc, OwnScratchpad(), engine};
+  return {desc, attributes, engine};
 }
 
 DataDesc MakeBackwardData(const Geometry& g, const memory::desc& src, const memory::desc& weights,
@@ -92,8 +103,11 @@ class ConvDnnl final : public DnnlKernel {
   void BackwardData();
 
   bool training_, bias_, wants_data_;
+  std::optional<float> relu_ceiling_;
+  const simd::Loops& loops_;
   int weight_index_;
   Layout in_;
+  std::int64_t out_size_;
   memory::desc src_desc_, dst_desc_, bias_desc_, gradient_desc_;
   memory::desc forward_weights_desc_, backward_weights_desc_;
   const float* forward_weights_ = nullptr;
@@ -110,8 +124,11 @@ ConvDnnl::ConvDnnl(const KernelContext& context, const ConvLayouts& layouts)
       training_(context.training),
       bias_(context.node().conv().bias),
       wants_data_(context.wants_gradient[0]),
+      relu_ceiling_(context.relu_ceiling),
+      loops_(simd::BestLoops()),
       weight_index_(context.graph.parameters_of(context.id).front()),
       in_(context.in[0]),
+      out_size_(context.out.size()),
       src_desc_(ToDnnl(context.in[0])),
       dst_desc_(ToDnnl(context.out)),
       gradient_desc_(layouts.gradient),
@@ -125,8 +142,8 @@ ConvDnnl::ConvDnnl(const KernelContext& context, const ConvLayouts& layouts)
   Parameters& parameters = context.parameters;
   const memory::desc plain = g.PlainWeights();
   forward_weights_ = parameters.Copy(weight_index_, plain, forward_weights_desc_, false);
-  const ForwardDesc forward =
-      MakeForward(g, bias_, training_, src_desc_, forward_weights_desc_, dst_desc_, engine_);
+  const ForwardDesc forward = MakeForward(g, bias_, training_, src_desc_, forward_weights_desc_,
+                                          dst_desc_, engine_, relu_ceiling_);
   forward_ = dnnl::convolution_forward(forward);
   forward_pad_ = forward.scratchpad_desc();
   ReserveLibraryScratch(forward_pad_);
@@ -154,7 +171,9 @@ KernelNeeds ConvDnnl::needs() const {
     const std::int64_t gradient = Floats(gradient_desc_) + (bias_ ? Floats(bias_desc_) + 16 : 0);
     ours = std::max(gradient, wants_data_ ? in_.size() : 0);
   }
-  return {.input_in_backward = true, .scratch_floats = library_floats() + ours};
+  return {.input_in_backward = true,
+          .output_in_backward = relu_ceiling_.has_value(),
+          .scratch_floats = library_floats() + ours};
 }
 
 void ConvDnnl::Forward(LaneRun& run) {
@@ -166,6 +185,9 @@ void ConvDnnl::Forward(LaneRun& run) {
 }
 
 void ConvDnnl::Backward(LaneRun& run) {
+  if (relu_ceiling_.has_value()) {
+    loops_.relu_backward(b_.out, b_.out_grad, b_.out_grad, out_size_, *relu_ceiling_, false);
+  }
   BackwardWeights(run);
   if (b_.in_grad[0] != nullptr) BackwardData();
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "motley/engine/native/kernels/kernels.h"
+#include "motley/engine/native/kernels/simd/loops.h"
 
 namespace motley::engine::native {
 namespace {
@@ -13,6 +14,8 @@ class ConvLowered final : public Kernel {
  public:
   explicit ConvLowered(const KernelContext& context)
       : gemm_(context.gemm),
+        loops_(simd::BestLoops()),
+        relu_ceiling_(context.relu_ceiling),
         attrs_(context.node().conv()),
         in_(context.in[0]),
         out_(context.out),
@@ -33,7 +36,9 @@ class ConvLowered final : public Kernel {
   }
 
   KernelNeeds needs() const override {
-    return {.input_in_backward = true, .scratch_floats = images_ * out_.pixels() * patch_};
+    return {.input_in_backward = true,
+            .output_in_backward = relu_ceiling_.has_value(),
+            .scratch_floats = images_ * out_.pixels() * patch_};
   }
 
   void Forward(LaneRun& run) override {
@@ -43,10 +48,14 @@ class ConvLowered final : public Kernel {
       gemm_(Use::kPlain, Use::kTransposed, rows, out_.c, patch_, Lower(n), patch_, weights_, patch_,
             0.0F, y, out_.c);
       if (attrs_.bias) AddBias(run.weights + bias_offset_, y, rows);
+      if (relu_ceiling_.has_value()) loops_.relu(y, y, rows * out_.c, *relu_ceiling_);
     }
   }
 
   void Backward(LaneRun& run) override {
+    if (relu_ceiling_.has_value()) {
+      loops_.relu_backward(b_.out, b_.out_grad, b_.out_grad, out_.size(), *relu_ceiling_, false);
+    }
     float* const dw = run.gradients[static_cast<std::size_t>(weight_index_)];
     for (std::int64_t n = 0; n < in_.n; n += images_) {
       const float* const dy = b_.out_grad + n * out_.sample_size();
@@ -131,6 +140,8 @@ class ConvLowered final : public Kernel {
   }
 
   const Gemm& gemm_;
+  const simd::Loops& loops_;
+  std::optional<float> relu_ceiling_;
   graph::ConvAttrs attrs_;
   Layout in_, out_;
   std::int64_t patch_;

@@ -2,15 +2,13 @@
 
 #include "motley/engine/dropout.h"
 #include "motley/engine/native/kernels/kernels.h"
+#include "motley/engine/native/kernels/simd/loops.h"
 
 namespace motley::engine::native {
 
-// `omp simd` in this file: operands may be the same array, element by element, which the compiler
-// cannot know and would otherwise not vectorise.
-
 void AddTo(float* dst, const float* src, std::int64_t count) {
-#pragma omp simd
-  for (std::int64_t i = 0; i < count; ++i) dst[i] += src[i];
+  static const simd::Loops& loops = simd::BestLoops();
+  loops.add_to(dst, src, count);
 }
 
 namespace {
@@ -19,35 +17,20 @@ namespace {
 // tells, so the input may be overwritten.
 class Relu final : public Kernel {
  public:
-  Relu(std::int64_t size, float ceiling) : size_(size), ceiling_(ceiling) {}
+  Relu(std::int64_t size, float ceiling)
+      : loops_(simd::BestLoops()), size_(size), ceiling_(ceiling) {}
 
   KernelNeeds needs() const override { return {.output_in_backward = true, .in_place = true}; }
 
-  void Forward(LaneRun&) override {
-    const float* const x = b_.in[0];
-    float* const y = b_.out;
-    const float ceiling = ceiling_;
-#pragma omp simd
-    for (std::int64_t i = 0; i < size_; ++i) y[i] = std::min(std::max(x[i], 0.0F), ceiling);
-  }
+  void Forward(LaneRun&) override { loops_.relu(b_.in[0], b_.out, size_, ceiling_); }
 
   void Backward(LaneRun&) override {
-    const float* const y = b_.out;
-    const float* const dy = b_.out_grad;
-    float* const dx = b_.in_grad[0];
-    if (dx == nullptr) return;
-    const float ceiling = ceiling_;
-    const auto open = [ceiling](float out) { return (out > 0.0F) & (out < ceiling); };
-    if (b_.accumulate[0]) {
-#pragma omp simd
-      for (std::int64_t i = 0; i < size_; ++i) dx[i] += open(y[i]) ? dy[i] : 0.0F;
-    } else {
-#pragma omp simd
-      for (std::int64_t i = 0; i < size_; ++i) dx[i] = open(y[i]) ? dy[i] : 0.0F;
-    }
+    if (b_.in_grad[0] == nullptr) return;
+    loops_.relu_backward(b_.out, b_.out_grad, b_.in_grad[0], size_, ceiling_, b_.accumulate[0]);
   }
 
  private:
+  const simd::Loops& loops_;
   std::int64_t size_;
   float ceiling_;
 };
@@ -104,16 +87,10 @@ class Dropout final : public Kernel {
 
 class Add final : public Kernel {
  public:
-  explicit Add(std::int64_t size) : size_(size) {}
+  explicit Add(std::int64_t size) : loops_(simd::BestLoops()), size_(size) {}
   KernelNeeds needs() const override { return {}; }
 
-  void Forward(LaneRun&) override {
-    const float* const a = b_.in[0];
-    const float* const b = b_.in[1];
-    float* const y = b_.out;
-#pragma omp simd
-    for (std::int64_t i = 0; i < size_; ++i) y[i] = a[i] + b[i];
-  }
+  void Forward(LaneRun&) override { loops_.add(b_.in[0], b_.in[1], b_.out, size_); }
 
   void Backward(LaneRun&) override {
     for (std::size_t k = 0; k < 2; ++k) {
@@ -128,6 +105,7 @@ class Add final : public Kernel {
   }
 
  private:
+  const simd::Loops& loops_;
   std::int64_t size_;
 };
 
