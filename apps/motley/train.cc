@@ -1,6 +1,7 @@
 #include <unistd.h>
 
 #include <ctime>
+#include <filesystem>
 #include <memory>
 #include <utility>
 
@@ -14,6 +15,7 @@
 #include "apps/motley/version.h"
 #include "motley/base/clock.h"
 #include "motley/base/file.h"
+#include "motley/data/open.h"
 #include "motley/run/trainer.h"
 #include "motley/telemetry/events.h"
 #include "motley/telemetry/summary.h"
@@ -24,10 +26,20 @@ namespace {
 using base::Result;
 using base::Status;
 
+std::string Absolute(const std::string& file) {
+  std::error_code error;
+  const auto path = std::filesystem::absolute(file, error).lexically_normal();
+  return file.empty() || error ? file : path.string();
+}
+
 // job.toml and model.onnx of the run directory. The events file exists by now: it marks the folder
-// as ours.
+// as ours. Paths are absolute, so that the run can be resumed from any folder.
 Status WriteJob(const TrainPlan& plan) {
   Job job = plan.resolved.job;
+  job.data.train = data::AbsoluteSpec(job.data.train);
+  job.data.test = data::AbsoluteSpec(job.data.test);
+  job.model.onnx = Absolute(job.model.onnx);
+  job.model.weights = Absolute(job.model.weights);
   job.train.epochs = EpochLimit(job);
   MOTLEY_RETURN_IF_ERROR(base::ReplaceFile(plan.files.job(), ToToml(job)));
   if (plan.prepared.onnx_bytes.empty() || plan.resumed) return {};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -20,6 +21,14 @@ namespace {
 constexpr const char* kForms =
     "mnist, idx:DIR, cifar:DIR, images:DIR, images:FILE.tar, images:FILE.tar.gz or glyphs";
 
+// "idx:DIR" -> {"idx", DIR}; none for sets that have no place.
+std::optional<std::pair<std::string, std::filesystem::path>> SplitPlace(const std::string& spec) {
+  for (const std::string kind : {"idx", "cifar", "images"}) {
+    if (spec.starts_with(kind + ":")) return std::pair(kind, spec.substr(kind.size() + 1));
+  }
+  return std::nullopt;
+}
+
 base::Status CheckExists(const std::string& spec, const std::filesystem::path& path) {
   if (path.empty()) {
     return base::InvalidInput("data '{}': the path is missing", spec)
@@ -35,10 +44,8 @@ base::Result<std::unique_ptr<Source>> OpenSource(const std::string& spec,
                                                  const OpenOptions& options) {
   if (spec == "mnist") return Mnist(options);
   if (spec == "glyphs") return Glyphs();
-  const auto colon = spec.find(':');
-  const std::string kind = colon == std::string::npos ? "" : spec.substr(0, colon);
-  if (kind == "idx" || kind == "cifar" || kind == "images") {
-    const std::filesystem::path path = spec.substr(colon + 1);
+  if (const auto place = SplitPlace(spec)) {
+    const auto& [kind, path] = *place;
     MOTLEY_RETURN_IF_ERROR(CheckExists(spec, path));
     if (kind == "idx") return IdxFolder(path);
     if (kind == "cifar") return CifarFolder(path);
@@ -100,6 +107,14 @@ base::Result<DataPair> Open(const std::string& train, const std::string& test,
     return CheckAgreement(*pair.train, *pair.test);
   }));
   return pair;
+}
+
+std::string AbsoluteSpec(const std::string& spec) {
+  const auto place = SplitPlace(spec);
+  if (!place || place->second.empty()) return spec;
+  std::error_code error;
+  const auto path = std::filesystem::absolute(place->second, error).lexically_normal();
+  return error ? spec : place->first + ":" + path.string();
 }
 
 bool IsMissing(const std::string& train, const std::string& test, const OpenOptions& options) {

@@ -34,6 +34,9 @@ struct OpenOptions {
 base::Result<DataPair> Open(const std::string& train, const std::string& test,
                             const OpenOptions& options);
 
+// The same set, named so that it is found from any folder: "idx:data" -> "idx:/home/me/data".
+std::string AbsoluteSpec(const std::string& spec);
+
 // Whether Open would have to fetch a set, or to stand in for it.
 bool IsMissing(const std::string& train, const std::string& test, const OpenOptions& options);
 

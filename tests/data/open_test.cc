@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <string>
 
 #include "tests/data/test_files.h"
@@ -24,6 +25,15 @@ TEST(OpenTest, NamesAPathThatDoesNotExist) {
   ASSERT_FALSE(pair.ok());
   EXPECT_EQ(pair.status().code(), base::Code::kNotFound);
   EXPECT_NE(pair.status().message().find("/no/such/folder"), std::string::npos);
+}
+
+TEST(OpenTest, AnAbsoluteNameIsFoundFromAnyFolder) {
+  const std::string here = std::filesystem::current_path().string();
+  EXPECT_EQ(AbsoluteSpec("idx:data"), "idx:" + here + "/data");
+  EXPECT_EQ(AbsoluteSpec("images:./a/../b.tar"), "images:" + here + "/b.tar");
+  for (const std::string spec : {"", "mnist", "glyphs", "cifar:", "cifar:/data", "other:data"}) {
+    EXPECT_EQ(AbsoluteSpec(spec), spec);
+  }
 }
 
 TEST(OpenTest, RefusesSetsOfDifferentShape) {
