@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "apps/motley/commands.h"
+#include "apps/motley/cpu.h"
 #include "apps/motley/prepare.h"
 #include "apps/motley/version.h"
 #include "motley/data/open.h"
@@ -142,9 +143,14 @@ Finding WritePermission() {
 }  // namespace
 
 base::Result<int> Doctor(const DoctorArgs& args, const Environment& environment) {
-  std::vector<Finding> findings = {
-      {"motley", kVersion, ""}, CpuFeatures(), Cores(), CpuQuota(), Memory(), Libraries(),
-      Npm(environment)};
+  std::vector<Finding> findings = {{"motley", kVersion, ""},
+                                   {"CPU", CpuModel(), ""},
+                                   CpuFeatures(),
+                                   Cores(),
+                                   CpuQuota(),
+                                   Memory(),
+                                   Libraries(),
+                                   Npm(environment)};
   for (Finding& finding : Data(environment)) findings.push_back(std::move(finding));
   findings.push_back(WritePermission());
   if (args.json) {

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <utility>
 
+#include "apps/motley/cpu.h"
 #include "motley/base/file.h"
 #include "motley/data/open.h"
 #include "motley/engine/native/native_device.h"
@@ -154,6 +155,7 @@ JobFacts FactsOf(const Job& job, const Prepared& prepared) {
       {"train.momentum", fmt::format("{}", job.train.momentum)},
       {"train.weight_decay", fmt::format("{}", job.train.weight_decay)},
       {"train.schedule", ScheduleText(job)},
+      {"device.cpu", CpuModel()},
       {"device.threads",
        std::to_string(job.device.threads > 0 ? job.device.threads : engine::native::UsableCores())},
   };

@@ -40,6 +40,12 @@ Result<run::TrainState> LoadState(const ResumePoint& point, const ResolvedJob& r
                     "is as good, but not bit for bit that of one uninterrupted run",
                     before->second, threads));
   }
+  if (DropChoicesOfAnotherCpu(state, prepared.facts.at("device.cpu"))) {
+    view.Line(
+        fmt::format("note: the run was on another CPU ({}): kernels are chosen anew, and the "
+                    "result is not bit for bit that of one uninterrupted run",
+                    state.job.at("device.cpu")));
+  }
   view.Line(fmt::format("resuming {} at step {} ({} samples into epoch {})",
                         point.files.folder.string(), state.step, CommittedSamples(state),
                         state.epoch + 1));
@@ -88,6 +94,13 @@ Result<TrainPlan> MakePlan(const TrainArgs& args, const Environment& environment
                    .restart = restart,
                    .checkpoint = point ? point->checkpoint : std::filesystem::path(),
                    .resumed = std::move(resumed)};
+}
+
+bool DropChoicesOfAnotherCpu(run::TrainState& state, const std::string& cpu) {
+  const auto measured_on = state.job.find("device.cpu");
+  if (measured_on == state.job.end() || measured_on->second == cpu) return false;
+  state.kernel_choices.clear();
+  return true;
 }
 
 Result<RunLock> TakeRunDirectory(const TrainPlan& plan) {

@@ -32,6 +32,10 @@ struct TrainPlan {
 base::Result<TrainPlan> MakePlan(const TrainArgs& args, const Environment& environment,
                                  ProgressView& view);
 
+// Kernel choices are worth something on the kind of CPU that they were measured on, which the
+// checkpoint names. Drops them when `cpu` is another, so that the device measures anew; true if so.
+bool DropChoicesOfAnotherCpu(run::TrainState& state, const std::string& cpu);
+
 // Makes the run directory and takes hold of it, unless somebody else worked in it meanwhile.
 base::Result<RunLock> TakeRunDirectory(const TrainPlan& plan);
 

@@ -226,6 +226,38 @@ TEST_F(ProgramTest, AResumedRunKeepsItsJobAndGoesOnToALaterGoal) {
   EXPECT_TRUE(Says(other_threads.out, "not bit for bit")) << other_threads.out;
 }
 
+TEST_F(ProgramTest, ARunIsResumedFromAnyFolder) {
+  ASSERT_EQ(Run(SmallTrain({"--out", "run"})).exit_code, 0);
+  ASSERT_EQ(Run({"export", "run", "--onnx", "net.onnx"}).exit_code, 0);
+  ASSERT_EQ(Run(SmallTrain({"--set", "data.test=idx:./data", "--set", "model.onnx=net.onnx",
+                            "--out", "onnx"}))
+                .exit_code,
+            0);
+  fs::create_directory(folder() / "elsewhere");
+  for (const char* run : {"../run", "../onnx"}) {
+    const Outcome outcome = RunMotley(
+        folder() / "elsewhere", {"train", "--resume", run, "--set", "train.epochs=2", "--json"});
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    EXPECT_EQ(nlohmann::json::parse(outcome.out)["steps"], 20);
+  }
+  EXPECT_TRUE(Says(Content(folder() / "onnx/job.toml"),
+                   "onnx = \"" + (folder() / "net.onnx").string() + "\""));
+}
+
+TEST_F(ProgramTest, AResumeOnAnotherCpuChoosesKernelsAnewAndSaysSo) {
+  ASSERT_EQ(Run(SmallTrain({"--out", "run"})).exit_code, 0);
+  const fs::path file = folder() / "run/checkpoints/latest/manifest.json";
+  auto manifest = nlohmann::json::parse(Content(file));
+  EXPECT_FALSE(manifest["job"]["device.cpu"].get<std::string>().empty());
+  const Outcome same = Run({"train", "--resume", "run", "--dry-run"});
+  EXPECT_FALSE(Says(same.out, "another CPU")) << same.out;
+  manifest["job"]["device.cpu"] = "Elbrus 2000";
+  ASSERT_TRUE(base::ReplaceFile(file, manifest.dump()).ok());
+  const Outcome other = Run({"train", "--resume", "run", "--set", "train.epochs=2"});
+  EXPECT_EQ(other.exit_code, 0) << other.err;
+  EXPECT_TRUE(Says(other.out, "another CPU (Elbrus 2000)")) << other.out;
+}
+
 TEST_F(ProgramTest, ResumeAutoTakesTheNewestRunOrBeginsOne) {
   ASSERT_EQ(Run(SmallTrain({"--resume", "auto"})).exit_code, 0);
   const Outcome more = Run(SmallTrain({"--resume", "auto", "--set", "train.epochs=2", "--json"}));
