@@ -44,7 +44,12 @@ Result<graph::Model> BenchModel(const BenchArgs& args) {
   // An unknown name gets its message, with the nearest one, from the zoo.
   if (input.empty()) input = {3, 224, 224};
   auto graph = graph::BuildZoo(args.model, input, std::max<std::int64_t>(classes, 1));
-  if (!graph.ok()) return std::move(graph).status().In("--model " + args.model);
+  if (!graph.ok()) {
+    auto failed = std::move(graph).status().In("--model " + args.model);
+    if (!failed.fix().empty()) return failed;
+    return std::move(failed).WithFix(
+        "choose another --input, or leave it out for the authors' own");
+  }
   return graph::InitialModel(std::move(graph).value(), 1);
 }
 
@@ -149,13 +154,21 @@ void PrintProfile(const std::vector<engine::LayerTime>& times) {
 
 Status CheckArgs(const BenchArgs& args) {
   if (args.batch < 1 || args.batch > 1 << 16) {
-    return InvalidInput("--batch {}: it must be from 1 to 65536", args.batch);
+    return InvalidInput("--batch {}: it must be from 1 to 65536", args.batch)
+        .WithFix("give the images of one step, for example --batch 32");
+  }
+  // 0: the authors' own.
+  if (args.classes != 0 && (args.classes < 2 || args.classes > 1 << 24)) {
+    return InvalidInput("--classes {}: it must be from 2 to 16777216", args.classes)
+        .WithFix("leave it out for the authors' own number, or give that of your data");
   }
   if (args.threads < 0 || args.threads > 1024) {
-    return InvalidInput("--threads {}: it must be from 1 to 1024, or 0 for all", args.threads);
+    return InvalidInput("--threads {}: it must be from 1 to 1024, or 0 for all", args.threads)
+        .WithFix(fmt::format("leave it out to use all {} cores", engine::native::UsableCores()));
   }
   if (!(args.seconds > 0) || args.seconds > 3600) {
-    return InvalidInput("--seconds {}: it must be above 0 and at most 3600", args.seconds);
+    return InvalidInput("--seconds {}: it must be above 0 and at most 3600", args.seconds)
+        .WithFix("leave it out for 10 seconds");
   }
   return {};
 }

@@ -10,6 +10,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <memory>
 
 namespace motley::base {
@@ -29,10 +30,22 @@ class Descriptor {
   int fd_;
 };
 
-Status SystemError(const std::filesystem::path& path, const char* what) {
-  const int error = errno;
-  const Code code = error == ENOENT ? Code::kNotFound : Code::kInternal;
-  return Status(code, fmt::format("{}: cannot {}: {}", path.string(), what, std::strerror(error)));
+Status SystemError(const std::filesystem::path& path, std::string_view what) {
+  return FileError(path, what, errno);
+}
+
+// The uppermost folder of the file system that `path` is on, or would be on.
+std::filesystem::path MountOf(const std::filesystem::path& path) {
+  std::error_code error;
+  std::filesystem::path at = std::filesystem::absolute(path, error);
+  struct stat info {};
+  while (::stat(at.c_str(), &info) != 0 && at.has_relative_path()) at = at.parent_path();
+  struct stat above {};
+  while (at.has_relative_path() && ::stat(at.parent_path().c_str(), &above) == 0 &&
+         above.st_dev == info.st_dev) {
+    at = at.parent_path();
+  }
+  return at;
 }
 
 Status WriteAll(int fd, std::string_view bytes, const std::filesystem::path& path) {
@@ -58,9 +71,13 @@ std::filesystem::path ParentOf(const std::filesystem::path& path) {
   return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
 }
 
+Status TooLarge(const std::filesystem::path& path, std::uint64_t max_bytes) {
+  return InvalidInput("{}: is larger than the {} bytes allowed here", path.string(), max_bytes);
+}
+
 // Calls take(bytes) for one part of a regular file after another.
 template <typename Take>
-Status ForEachPart(const std::filesystem::path& path, const Take& take) {
+Status ForEachPart(const std::filesystem::path& path, std::uint64_t max_bytes, const Take& take) {
   // Not blocking: opening a pipe would otherwise wait for somebody to write to it.
   const Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (fd.get() < 0) return SystemError(path, "open");
@@ -68,6 +85,7 @@ Status ForEachPart(const std::filesystem::path& path, const Take& take) {
   if (::fstat(fd.get(), &info) != 0) return SystemError(path, "read");
   if (S_ISDIR(info.st_mode)) return InvalidInput("{}: is a folder, not a file", path.string());
   if (!S_ISREG(info.st_mode)) return InvalidInput("{}: is no regular file", path.string());
+  if (static_cast<std::uint64_t>(info.st_size) > max_bytes) return TooLarge(path, max_bytes);
   std::array<char, 1 << 16> chunk;
   while (true) {
     const ssize_t count = ::read(fd.get(), chunk.data(), chunk.size());
@@ -88,12 +106,25 @@ std::string Hex(std::span<const unsigned char> bytes) {
 
 }  // namespace
 
+Status FileError(const std::filesystem::path& path, std::string_view what, int error) {
+  const Code code = error == ENOENT ? Code::kNotFound : Code::kInternal;
+  std::string message = fmt::format("{}: cannot {}: {}", path.string(), what, std::strerror(error));
+  if (error != ENOSPC && error != EDQUOT) return Status(code, std::move(message));
+  const std::string mount = MountOf(path).string();
+  message += fmt::format(" (the file system at {})", mount);
+  return Status(code, std::move(message))
+      .WithFix(
+          fmt::format("free space on {}, for example by deleting old runs, or write to another "
+                      "file system",
+                      mount));
+}
+
 Result<std::string> ReadFile(const std::filesystem::path& path, std::uint64_t max_bytes) {
   std::string content;
-  MOTLEY_RETURN_IF_ERROR(ForEachPart(path, [&](std::string_view bytes) -> Status {
+  MOTLEY_RETURN_IF_ERROR(ForEachPart(path, max_bytes, [&](std::string_view bytes) -> Status {
     content.append(bytes);
-    if (content.size() <= max_bytes) return {};
-    return InvalidInput("{}: is larger than the {} bytes allowed here", path.string(), max_bytes);
+    // It may grow while we read.
+    return content.size() > max_bytes ? TooLarge(path, max_bytes) : Status();
   }));
   return content;
 }
@@ -129,8 +160,9 @@ std::string Sha256(std::string_view bytes) {
 Result<std::string> Sha256OfFile(const std::filesystem::path& path) {
   const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context(EVP_MD_CTX_new(),
                                                                    EVP_MD_CTX_free);
+  constexpr std::uint64_t kNoLimit = std::numeric_limits<std::uint64_t>::max();
   bool ok = EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) == 1;
-  MOTLEY_RETURN_IF_ERROR(ForEachPart(path, [&](std::string_view bytes) -> Status {
+  MOTLEY_RETURN_IF_ERROR(ForEachPart(path, kNoLimit, [&](std::string_view bytes) -> Status {
     ok = ok && EVP_DigestUpdate(context.get(), bytes.data(), bytes.size()) == 1;
     return {};
   }));

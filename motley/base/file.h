@@ -12,6 +12,10 @@
 
 namespace motley::base {
 
+// The failure `error` (an errno) to `what` (a verb) the file or folder `path`. Says which file
+// system is full, where that is the reason, and what to do.
+Status FileError(const std::filesystem::path& path, std::string_view what, int error);
+
 // The whole regular file. Fails with the path and the reason; refuses more than `max_bytes`, so
 // that a wrong path cannot eat the memory.
 Result<std::string> ReadFile(const std::filesystem::path& path,

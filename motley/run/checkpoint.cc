@@ -35,7 +35,7 @@ constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{4} << 20;
 constexpr std::uint64_t kMaxStateHeaderBytes = std::uint64_t{64} << 20;
 
 base::Status Failed(const fs::path& path, std::string_view what, const std::error_code& error) {
-  return base::Internal("{}: cannot {}: {}", path.string(), what, error.message());
+  return base::FileError(path, what, error.value());
 }
 
 std::error_code LastError() { return {errno, std::generic_category()}; }

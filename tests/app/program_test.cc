@@ -76,6 +76,26 @@ TEST_F(ProgramTest, WrongUsageEndsWithTwoAndAHint) {
   EXPECT_FALSE(fs::exists(folder() / "runs")) << "a refused job must not leave files behind";
 }
 
+TEST_F(ProgramTest, EveryMistakeOfBenchComesWithAFix) {
+  for (const auto& [flag, value] :
+       std::vector<std::pair<std::string, std::string>>{{"--batch", "0"},
+                                                        {"--batch", "many"},
+                                                        {"--classes", "1"},
+                                                        {"--classes", "-3"},
+                                                        {"--input", "3x2"},
+                                                        {"--input", "3x4x4"},
+                                                        {"--input", "1000000x1x1"},
+                                                        {"--model", "alexnat"},
+                                                        {"--seconds", "0"},
+                                                        {"--threads", "-1"}}) {
+    std::vector<std::string> arguments = {"bench", flag, value};
+    if (flag != "--model") arguments.insert(arguments.end(), {"--model", "alexnet"});
+    const Outcome outcome = Run(arguments);
+    EXPECT_EQ(outcome.exit_code, 2) << flag << " " << value;
+    EXPECT_TRUE(Says(outcome.err, "\n  fix: ")) << outcome.err;
+  }
+}
+
 TEST_F(ProgramTest, DryRunShowsWhereEveryValueCameFromAndWritesNothing) {
   std::ofstream(folder() / "job.toml") << "[data]\ntrain = \"idx:data\"\n[train]\nbatch = 8\n";
   const Outcome outcome = Run({"train", "job.toml", "--dry_run", "--json", "--set", "train.seed=9"},

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <cerrno>
 #include <filesystem>
+#include <fstream>
 
 namespace motley::base {
 namespace {
@@ -36,6 +38,26 @@ TEST_F(FileTest, RefusesMoreThanTheLimit) {
   EXPECT_TRUE(ReadFile(folder_ / "big", 1000).ok());
 }
 
+TEST_F(FileTest, RefusesMoreThanTheLimitBeforeReadingIt) {
+  std::ofstream(folder_ / "hole").close();
+  std::filesystem::resize_file(folder_ / "hole", std::uint64_t{1} << 40);  // takes no space
+  EXPECT_FALSE(ReadFile(folder_ / "hole", 1000).ok());
+}
+
+TEST_F(FileTest, AFullFileSystemIsNamedWithWhatToDo) {
+  const std::string_view content = "more than fits";
+  const Status status = WriteFileSynced("/dev/full", {&content, 1});
+  ASSERT_FALSE(status.ok());
+  EXPECT_NE(status.message().find("/dev/full: cannot write: No space left"), std::string::npos);
+  EXPECT_NE(status.message().find("the file system at /dev)"), std::string::npos)
+      << status.message();
+  EXPECT_NE(status.fix().find("free space on /dev"), std::string::npos);
+  // A file that could not even be made has no file system but its folder's.
+  EXPECT_NE(FileError("/dev/no/such/folder", "create", ENOSPC).fix().find("/dev,"),
+            std::string::npos);
+  EXPECT_EQ(FileError(folder_, "write", EIO).fix(), "");
+}
+
 TEST_F(FileTest, RefusesAPipeInsteadOfWaitingForIt) {
   const std::filesystem::path pipe = folder_ / "pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
@@ -46,6 +68,15 @@ TEST_F(FileTest, RefusesAFolder) { EXPECT_FALSE(ReadFile(folder_).ok()); }
 
 TEST(Sha256Test, MatchesTheStandardsExample) {
   EXPECT_EQ(Sha256("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+}
+
+TEST_F(FileTest, TheSha256OfAFileIsThatOfItsContent) {
+  for (const std::size_t size : {0, 1, 65536, 200'000}) {
+    const std::string content(size, 'x');
+    ASSERT_TRUE(ReplaceFile(folder_ / "a", content).ok());
+    EXPECT_EQ(*Sha256OfFile(folder_ / "a"), Sha256(content));
+  }
+  EXPECT_EQ(Sha256OfFile(folder_ / "nothing").status().code(), Code::kNotFound);
 }
 
 }  // namespace
