@@ -15,6 +15,9 @@ namespace fs = std::filesystem;
 
 constexpr ImageShape kShape{.channels = 3, .height = 32, .width = 32};
 
+// The largest file of the originals has 154 MB.
+constexpr std::uint64_t kMaxFileBytes = std::uint64_t{1} << 30;
+
 bool Exists(const fs::path& path) {
   std::error_code ignored;
   return fs::exists(path, ignored);
@@ -114,7 +117,7 @@ class CifarFolderSource final : public Source {
     std::vector<NamedBytes> files;
     for (const auto& name : part == Part::kTrain ? layout.train : layout.test) {
       const fs::path path = layout.folder / name;
-      MOTLEY_ASSIGN_OR_RETURN(auto bytes, base::ReadFile(path));
+      MOTLEY_ASSIGN_OR_RETURN(auto bytes, base::ReadFile(path, kMaxFileBytes));
       files.push_back({path.string(), std::move(bytes)});
     }
     return ParseCifar(files, format);

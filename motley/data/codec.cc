@@ -2,8 +2,13 @@
 
 #include <png.h>
 
+#include "motley/data/gzip.h"
+
 namespace motley::data {
 namespace {
+
+constexpr std::string_view kJpegStart = "\xff\xd8";
+constexpr std::string_view kPngStart = "\x89PNG";
 
 struct PngCloser {
   png_image& image;
@@ -23,6 +28,16 @@ base::Status CheckDimensions(std::uint64_t height, std::uint64_t width, const st
                             width, height, kMaxSide, kMaxPixels);
 }
 
+base::Status CheckPromise(std::uint64_t height, std::uint64_t width, std::uint64_t bytes,
+                          const std::string& origin) {
+  MOTLEY_RETURN_IF_ERROR(CheckDimensions(height, width, origin));
+  // Nothing is denser than a PNG of one bit per pixel; a JPEG spends a bit on 64 pixels at least.
+  constexpr std::uint64_t kPixelsPerByte = 8 * kMaxDeflateRatio;
+  if (height * width / kPixelsPerByte <= bytes) return {};
+  return base::InvalidInput("{}: promises {}x{} pixels, which its {} bytes cannot hold", origin,
+                            width, height, bytes);
+}
+
 base::Result<Image> DecodePng(std::string_view bytes, const std::string& origin,
                               const CodecOptions& options) {
   png_image reader{};
@@ -31,7 +46,7 @@ base::Result<Image> DecodePng(std::string_view bytes, const std::string& origin,
   if (png_image_begin_read_from_memory(&reader, bytes.data(), bytes.size()) == 0) {
     return base::InvalidInput("{}: PNG: {}", origin, reader.message);
   }
-  MOTLEY_RETURN_IF_ERROR(CheckDimensions(reader.height, reader.width, origin));
+  MOTLEY_RETURN_IF_ERROR(CheckPromise(reader.height, reader.width, bytes.size(), origin));
   const bool grey = options.channels == 1 ||
                     (options.channels == 0 && (reader.format & PNG_FORMAT_FLAG_COLOR) == 0);
   reader.format = grey ? PNG_FORMAT_GRAY : PNG_FORMAT_RGB;
@@ -46,10 +61,14 @@ base::Result<Image> DecodePng(std::string_view bytes, const std::string& origin,
   return image;
 }
 
+bool LooksLikeImage(std::string_view bytes) {
+  return bytes.starts_with(kJpegStart) || bytes.starts_with(kPngStart);
+}
+
 base::Result<Image> DecodeImage(std::string_view bytes, const std::string& origin,
                                 const CodecOptions& options) {
-  if (bytes.starts_with("\xff\xd8")) return DecodeJpeg(bytes, origin, options);
-  if (bytes.starts_with("\x89PNG")) return DecodePng(bytes, origin, options);
+  if (bytes.starts_with(kJpegStart)) return DecodeJpeg(bytes, origin, options);
+  if (bytes.starts_with(kPngStart)) return DecodePng(bytes, origin, options);
   return base::InvalidInput("{}: byte 0: neither a JPEG nor a PNG", origin);
 }
 

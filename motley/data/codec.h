@@ -24,9 +24,13 @@ struct CodecOptions {
   int enough_height = 0, enough_width = 0;
 };
 
-// Decodes a JPEG or PNG, told apart by its first bytes. Sides up to 16384 and 2^26 pixels, checked
-// before anything is allocated. Fails with `origin` and the decoder's reason; data that is cut off
-// or damaged is a failure, not a grey area in the picture. Transparent parts become black.
+// Whether the bytes begin like a JPEG or a PNG.
+bool LooksLikeImage(std::string_view bytes);
+
+// Decodes a JPEG or PNG, told apart by its first bytes. Sides up to 16384 and 2^26 pixels, and no
+// more pixels than the bytes can hold, checked before anything is allocated. Fails with `origin`
+// and the decoder's reason; data that is cut off or damaged is a failure, not a grey area in the
+// picture. Transparent parts become black.
 base::Result<Image> DecodeImage(std::string_view bytes, const std::string& origin,
                                 const CodecOptions& options);
 
@@ -38,6 +42,9 @@ base::Result<Image> DecodePng(std::string_view bytes, const std::string& origin,
 
 // Refuses sides and areas beyond the limits, and empty images.
 base::Status CheckDimensions(std::uint64_t height, std::uint64_t width, const std::string& origin);
+// The same, and a header that promises more than `bytes` bytes of a file can hold.
+base::Status CheckPromise(std::uint64_t height, std::uint64_t width, std::uint64_t bytes,
+                          const std::string& origin);
 
 }  // namespace motley::data
 

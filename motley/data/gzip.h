@@ -9,6 +9,10 @@
 
 namespace motley::data {
 
+// The most that one byte of a deflate stream, which is inside of gzip and PNG, can expand to: a
+// copy of 258 bytes takes at least two bits.
+inline constexpr std::uint64_t kMaxDeflateRatio = 1032;
+
 // The first `limit` bytes of what `bytes` (gzip, one or several members) expands to, or fewer when
 // it ends before. Memory grows with what arrives, never with what a header says. Fails with
 // `origin` and the compressed offset when the stream is broken or cut off before the limit.

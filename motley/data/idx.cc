@@ -169,6 +169,10 @@ base::Result<NamedBytes> ExpandIdx(NamedBytes file) {
   const std::string origin = file.origin + " (expanded)";
   MOTLEY_ASSIGN_OR_RETURN(const auto start, Inflate(file.bytes, file.origin, kMaxHeader));
   MOTLEY_ASSIGN_OR_RETURN(const auto header, ParseHeader(start, origin));
+  if (header.total_bytes / kMaxDeflateRatio > file.bytes.size()) {
+    return base::InvalidInput("{}: byte 4: the header promises {} bytes, which {} cannot expand to",
+                              origin, header.total_bytes, file.bytes.size());
+  }
   MOTLEY_ASSIGN_OR_RETURN(auto bytes, Inflate(file.bytes, file.origin, header.total_bytes + 1));
   return NamedBytes{origin, std::move(bytes)};
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "motley/base/file.h"
+#include "motley/data/codec.h"
 #include "motley/data/image_layout.h"
 #include "motley/data/tar.h"
 
@@ -60,38 +61,53 @@ class TarStore final : public ImageStore {
 // Collects what a tar reader finds, then puts it in order.
 class TarCollector {
  public:
+  explicit TarCollector(std::string origin) : origin_(std::move(origin)) {}
+
   TarVisitor Visitor() {
     return {.wanted = [](const std::string& name) { return IsImageName(name); },
             .take = [this](const std::string& name, const std::string& bytes) -> base::Status {
+              // Now, because what is kept costs memory until somebody decodes it.
+              if (!LooksLikeImage(bytes)) {
+                return base::InvalidInput("{}: {}: byte 0: neither a JPEG nor a PNG", origin_,
+                                          name);
+              }
               entries_.push_back({name, arena_.size(), bytes.size()});
               arena_ += bytes;
               return {};
             }};
   }
 
-  base::Result<std::shared_ptr<const ImageStore>> Finish(const std::string& origin) {
+  base::Result<std::shared_ptr<const ImageStore>> Finish() {
     std::sort(entries_.begin(), entries_.end(),
               [](const auto& a, const auto& b) { return a.name < b.name; });
     const auto twice =
         std::adjacent_find(entries_.begin(), entries_.end(),
                            [](const auto& a, const auto& b) { return a.name == b.name; });
     if (twice != entries_.end()) {
-      return base::InvalidInput("{}: entry '{}' occurs twice", origin, twice->name);
+      return base::InvalidInput("{}: entry '{}' occurs twice", origin_, twice->name);
     }
     std::vector<std::string> names;
     names.reserve(entries_.size());
     for (auto& entry : entries_) names.push_back(std::move(entry.name));
     arena_.shrink_to_fit();
     return std::shared_ptr<const ImageStore>(std::make_shared<TarStore>(
-        origin, std::move(names), std::move(entries_), std::move(arena_)));
+        origin_, std::move(names), std::move(entries_), std::move(arena_)));
   }
 
  private:
+  std::string origin_;
   std::vector<TarStore::Entry> entries_;
   std::string arena_;
 };
 
-constexpr TarLimits kLimits{.entry_bytes = kMaxImageBytes, .total_bytes = std::uint64_t{64} << 30};
+// Images are compressed already: an archive of them that expands a hundredfold is no such archive.
+TarLimits LimitsFor(std::uint64_t archive_bytes) {
+  constexpr std::uint64_t kMaxBytes = std::uint64_t{64} << 30;
+  constexpr std::uint64_t kMaxExpansion = 100;
+  return {.entry_bytes = kMaxImageBytes,
+          .total_bytes = std::min(
+              kMaxBytes, kMaxImageBytes + kMaxExpansion * std::min(kMaxBytes, archive_bytes))};
+}
 
 }  // namespace
 
@@ -114,16 +130,19 @@ base::Result<std::shared_ptr<const ImageStore>> StoreOfFolder(const fs::path& fo
 }
 
 base::Result<std::shared_ptr<const ImageStore>> StoreOfTarFile(const fs::path& path) {
-  TarCollector collector;
-  MOTLEY_RETURN_IF_ERROR(ReadTarFile(path, kLimits, collector.Visitor()));
-  return collector.Finish(path.string());
+  std::error_code error;
+  const std::uintmax_t bytes = fs::file_size(path, error);
+  if (error) return base::InvalidInput("{}: {}", path.string(), error.message());
+  TarCollector collector(path.string());
+  MOTLEY_RETURN_IF_ERROR(ReadTarFile(path, LimitsFor(bytes), collector.Visitor()));
+  return collector.Finish();
 }
 
 base::Result<std::shared_ptr<const ImageStore>> StoreOfTarBytes(std::string_view bytes,
                                                                 const std::string& origin) {
-  TarCollector collector;
-  MOTLEY_RETURN_IF_ERROR(ReadTarBytes(bytes, origin, kLimits, collector.Visitor()));
-  return collector.Finish(origin);
+  TarCollector collector(origin);
+  MOTLEY_RETURN_IF_ERROR(ReadTarBytes(bytes, origin, LimitsFor(bytes.size()), collector.Visitor()));
+  return collector.Finish();
 }
 
 }  // namespace motley::data

@@ -148,7 +148,7 @@ base::Result<Image> DecodeJpeg(std::string_view bytes, const std::string& origin
     return Failure(decoder, origin);
   }
   MOTLEY_RETURN_IF_ERROR(
-      CheckDimensions(decoder.jpeg.image_height, decoder.jpeg.image_width, origin));
+      CheckPromise(decoder.jpeg.image_height, decoder.jpeg.image_width, bytes.size(), origin));
   const bool grey = options.channels == 1 ||
                     (options.channels == 0 && decoder.jpeg.jpeg_color_space == JCS_GRAYSCALE);
   if (!SetOutput(decoder, grey, ChooseEighths(decoder, options))) return Failure(decoder, origin);

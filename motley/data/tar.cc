@@ -58,7 +58,7 @@ const char* NameOf(archive_entry* entry) {
 }
 
 base::Result<std::string> ReadEntry(archive* reader, const std::string& place,
-                                    std::uint64_t limit) {
+                                    const TarLimits& limits, std::uint64_t left) {
   std::string bytes;
   for (;;) {
     const void* block = nullptr;
@@ -71,8 +71,12 @@ base::Result<std::string> ReadEntry(archive* reader, const std::string& place,
     if (offset != static_cast<la_int64_t>(bytes.size())) {
       return base::InvalidInput("{}: sparse entries are not supported", place);
     }
-    if (bytes.size() + size > limit) {
-      return base::InvalidInput("{}: larger than the limit of {} bytes", place, limit);
+    if (bytes.size() + size > limits.entry_bytes) {
+      return base::InvalidInput("{}: larger than the limit of {} bytes", place, limits.entry_bytes);
+    }
+    if (bytes.size() + size > left) {
+      return base::InvalidInput("{}: beyond the {} bytes that this archive may expand to", place,
+                                limits.total_bytes);
     }
     bytes.append(static_cast<const char*>(block), size);
   }
@@ -98,10 +102,9 @@ base::Status Visit(archive* reader, const std::string& origin, const TarLimits& 
       return base::InvalidInput("{}: entry '{}' is a link or a special file", origin, name)
           .WithFix("pack the archive with tar --dereference --hard-dereference");
     }
-    MOTLEY_ASSIGN_OR_RETURN(auto bytes,
-                            ReadEntry(reader, fmt::format("{}: entry '{}'", origin, name),
-                                      std::min(limits.entry_bytes, left)));
-    left -= bytes.size();
+    MOTLEY_ASSIGN_OR_RETURN(
+        auto bytes, ReadEntry(reader, fmt::format("{}: entry '{}'", origin, name), limits, left));
+    left -= std::min<std::uint64_t>(left, bytes.size() + kTarBlock);
     MOTLEY_RETURN_IF_ERROR(visitor.take(name, std::move(bytes)));
   }
 }

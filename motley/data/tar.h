@@ -13,6 +13,7 @@ namespace motley::data {
 
 struct TarLimits {
   std::uint64_t entry_bytes = std::uint64_t{64} << 20;
+  // Of the wanted entries, their 512 bytes of header included: they cost memory, too.
   std::uint64_t total_bytes = std::uint64_t{1} << 40;
   std::int64_t entries = 100'000'000;
 };

@@ -75,6 +75,17 @@ TEST(OpenCifarTest, FindsCifar10InTheFolderOrBelowIt) {
   }
 }
 
+TEST(OpenCifarTest, RefusesAFileThatIsTooLargeWithoutReadingIt) {
+  const TestFolder folder;
+  WriteCifar10(folder, "");
+  // All hole: it takes no space.
+  std::filesystem::resize_file(folder.path() / "data_batch_3.bin", 3073ULL << 20);
+  const auto pair = Open("cifar:" + folder.path().string(), "", {});
+  ASSERT_FALSE(pair.ok());
+  EXPECT_NE(pair.status().message().find("data_batch_3.bin: is larger than"), std::string::npos)
+      << pair.status().message();
+}
+
 TEST(OpenCifarTest, TakesClassNamesFromTheMetaFile) {
   const TestFolder folder;
   WriteCifar10(folder, "");

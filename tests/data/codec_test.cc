@@ -112,6 +112,20 @@ TEST(CodecTest, RefusesHugeDimensionsBeforeAllocating) {
   EXPECT_FALSE(CheckDimensions(0, 1, "x").ok());
 }
 
+TEST(CodecTest, RefusesAPromiseThatSoFewBytesCannotKeep) {
+  std::string jpeg = Jpeg(8, 8, 1, std::vector<std::uint8_t>(64, 1));
+  jpeg.replace(jpeg.find("\xff\xc0") + 5, 4, std::string("\x20\x00\x20\x00", 4));
+  const auto big_jpeg = DecodeImage(jpeg, "big.jpg", {});
+  ASSERT_FALSE(big_jpeg.ok());
+  EXPECT_NE(big_jpeg.status().message().find("promises 8192x8192 pixels"), std::string::npos)
+      << big_jpeg.status().message();
+  // A row of a PNG may be a run of one colour: this is the largest promise that can be kept.
+  EXPECT_TRUE(CheckPromise(8192, 8192, 8192 * 8192 / (8 * 1032), "x").ok());
+  EXPECT_FALSE(CheckPromise(8192, 8192, 8192 * 8192 / (8 * 1032) - 1, "x").ok());
+  const std::string black = Png(4096, 4096, 1, std::vector<std::uint8_t>(4096 * 4096));
+  EXPECT_TRUE(DecodeImage(black, "black.png", {}).ok());
+}
+
 TEST(CodecTest, RefusesOtherFormats) {
   EXPECT_FALSE(DecodeImage("", "x", {}).ok());
   EXPECT_FALSE(DecodeImage("GIF89a", "x", {}).ok());

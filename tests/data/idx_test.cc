@@ -101,7 +101,8 @@ TEST(IdxTest, RefusesDataBeyondTheHeadersPromise) {
 TEST(IdxTest, RefusesAHugeHeaderWithoutAllocating) {
   ExpectRefused(Idx({0xffffffffU, 0xffffffffU, 0xffffffffU}, ""), kLabels, "images: byte 8");
   ExpectRefused(Idx({0x3fffffffU, 1, 1}, ""), kLabels, "images: byte 16: the file ends here");
-  ExpectRefused(Gzip(Idx({0x3fffffffU, 1, 1}, "")), kLabels, "byte 16: the file ends here");
+  ExpectRefused(Gzip(Idx({0x3fffffffU, 1, 1}, "")), kLabels,
+                "byte 4: the header promises 1073741839 bytes");
   ExpectRefused(Idx({3, 1, 20000}, ""), kLabels, "images: byte 12: dimension 2 is 20000");
   ExpectRefused(kImages, Idx({0xffffffffU}, ""), "labels: byte 4: 4294967295 labels for 3 images");
 }

@@ -119,6 +119,26 @@ TEST(ImagesTest, RefusesABrokenFirstImageAtOnce) {
   EXPECT_NE(pair.status().message().find("set.tar: train/cat/a.png"), std::string::npos);
 }
 
+TEST(ImagesTest, RefusesAnEntryThatIsNoImageBeforeKeepingIt) {
+  auto entries = SplitSet();
+  entries[1].bytes = std::string(1000, '\0');  // neither the first image nor a training one
+  const auto pair = OpenTar(entries);
+  ASSERT_FALSE(pair.ok());
+  EXPECT_NE(pair.status().message().find("set.tar: test/dog/1.png: byte 0: neither"),
+            std::string::npos)
+      << pair.status().message();
+}
+
+TEST(ImagesTest, RefusesAnArchiveThatExpandsBeyondReason) {
+  std::string padded = Flat(4, 4, 3, 20);
+  padded.resize(std::size_t{40} << 20);
+  const std::string gz = Gzip(Tar({{"a/1.png", padded}, {"a/2.png", padded}}));
+  const auto source = ImagesInTar(gz, "bomb", {});
+  ASSERT_FALSE(source.ok());
+  EXPECT_NE(source.status().message().find("bomb: entry 'a/2.png': beyond the"), std::string::npos)
+      << source.status().message();
+}
+
 TEST(ImagesTest, RefusesHostileAndBrokenArchives) {
   EXPECT_FALSE(OpenTar({{"../a/1.png", Flat(2, 2, 1, 5)}}).ok());
   EXPECT_FALSE(OpenTar({{"/a/1.png", Flat(2, 2, 1, 5)}}).ok());
