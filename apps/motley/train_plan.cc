@@ -16,19 +16,24 @@ std::int64_t CommittedSamples(const run::TrainState& state) {
   return samples;
 }
 
+// What only the data can tell is taken to be as it was: it is not here, but hardly another.
+void AssumeSameData(const JobFacts& before, const Job::Data& job, JobFacts& now) {
+  const std::pair<const char*, bool> told_by_data[] = {{"data.train_sha256", true},
+                                                       {"data.test_sha256", true},
+                                                       {"data.mean", job.mean.empty()},
+                                                       {"data.std", job.std.empty()}};
+  for (const auto& [fact, by_data] : told_by_data) {
+    const auto was = before.find(fact);
+    if (by_data && was != before.end()) now[fact] = was->second;
+  }
+}
+
 Result<run::TrainState> LoadState(const ResumePoint& point, const ResolvedJob& resolved,
                                   const Prepared& prepared, ProgressView& view) {
   MOTLEY_ASSIGN_OR_RETURN(const run::TrainState manifest, run::LoadManifest(point.checkpoint));
   for (const std::string& reason : point.passed_over) view.Line("warning: passed over: " + reason);
   JobFacts now = prepared.facts;
-  if (prepared.stand_in) {
-    // Only the data can tell these; that they changed is not to be assumed.
-    for (const char* fact : {"data.train_sha256", "data.test_sha256", "data.mean", "data.std"}) {
-      if (const auto was = manifest.job.find(fact); was != manifest.job.end()) {
-        now[fact] = was->second;
-      }
-    }
-  }
+  if (prepared.stand_in) AssumeSameData(manifest.job, resolved.job.data, now);
   MOTLEY_RETURN_IF_ERROR(CheckSameJob(manifest.job, resolved, now));
   MOTLEY_ASSIGN_OR_RETURN(run::TrainState state,
                           run::LoadCheckpoint(point.checkpoint, prepared.model.graph));
