@@ -134,6 +134,26 @@ nlohmann::ordered_json ToJson(const std::vector<engine::LayerTime>& times) {
   return layers;
 }
 
+nlohmann::ordered_json ToJson(const std::vector<engine::KernelReason>& reasons) {
+  auto kernels = nlohmann::ordered_json::array();
+  for (const engine::KernelReason& reason : reasons) {
+    kernels.push_back(
+        {{"layer", reason.layer}, {"kernel", reason.kernel}, {"seconds", reason.seconds}});
+  }
+  return kernels;
+}
+
+void PrintReasons(const std::vector<engine::KernelReason>& reasons) {
+  fmt::print("\n{:<28} {:<10} milliseconds of a forward and backward pass\n", "layer", "kernel");
+  for (const engine::KernelReason& reason : reasons) {
+    std::string times;
+    for (const auto& [kernel, seconds] : reason.seconds) {
+      times += fmt::format("  {} {:.3f}", kernel, 1e3 * seconds);
+    }
+    fmt::print("{:<28} {:<9} {}\n", reason.layer, reason.kernel, times);
+  }
+}
+
 // One line per layer and pass. Rates are of one lane, because that is what a kernel runs on.
 void PrintProfile(const std::vector<engine::LayerTime>& times) {
   double total = 0.0;
@@ -175,15 +195,17 @@ Status CheckArgs(const BenchArgs& args) {
 
 }  // namespace
 
-Result<int> Bench(const BenchArgs& args) {
+Result<int> Bench(const BenchArgs& args, const Environment& environment) {
   MOTLEY_RETURN_IF_ERROR(CheckArgs(args));
   MOTLEY_ASSIGN_OR_RETURN(graph::Model model, BenchModel(args));
   const int threads = args.threads > 0 ? args.threads : engine::native::UsableCores();
-  MOTLEY_ASSIGN_OR_RETURN(
-      const auto device,
-      engine::native::MakeNativeDevice(
-          std::make_shared<const graph::Graph>(model.graph),
-          {.threads = threads, .bn_batch = 0, .kernel_choices = {}, .profile = args.profile}));
+  MOTLEY_ASSIGN_OR_RETURN(const auto device, engine::native::MakeNativeDevice(
+                                                 std::make_shared<const graph::Graph>(model.graph),
+                                                 {.threads = threads,
+                                                  .bn_batch = 0,
+                                                  .kernel_choices = {},
+                                                  .kernel_cache = KernelCacheFile(environment),
+                                                  .profile = args.profile}));
   Stepper stepper(model, *device, args.batch);
   // The first step compiles the plan and chooses kernels.
   MOTLEY_RETURN_IF_ERROR(stepper.Step());
@@ -216,6 +238,7 @@ Result<int> Bench(const BenchArgs& args) {
                                   {"gemm_gflops", gemm},
                                   {"fraction_of_gemm_peak", gflops / gemm},
                                   {"peak_rss_mb", PeakRssMb()}};
+    if (args.explain) answer["kernels"] = ToJson(device->kernel_reasons());
     if (args.profile) answer["layers"] = ToJson(device->profile());
     fmt::print("{}\n", Dump(answer));
     return kExitDone;
@@ -229,6 +252,7 @@ Result<int> Bench(const BenchArgs& args) {
   fmt::print("GEMM GFLOP/s           {:.1f} (the ceiling, measured in this run)\n", gemm);
   fmt::print("fraction of GEMM peak  {:.1f} %\n", 100.0 * gflops / gemm);
   fmt::print("peak memory            {:.0f} MB\n", PeakRssMb());
+  if (args.explain) PrintReasons(device->kernel_reasons());
   if (args.profile) PrintProfile(device->profile());
   return kExitDone;
 }

@@ -106,7 +106,7 @@ void AddData(CLI::App& app, DataGetArgs& args, const Environment& environment, C
   get->callback([&] { command = [&] { return DataGet(args, environment); }; });
 }
 
-void AddBench(CLI::App& app, BenchArgs& args, Command& command) {
+void AddBench(CLI::App& app, BenchArgs& args, const Environment& environment, Command& command) {
   CLI::App* verb =
       app.add_subcommand("bench", "Measure training speed against this machine's GEMM peak")
           ->group("Look around");
@@ -117,11 +117,12 @@ void AddBench(CLI::App& app, BenchArgs& args, Command& command) {
   verb->add_option("--classes", args.classes, "Class count; left out: the authors' own");
   verb->add_option("--threads", args.threads, "Cores to use; left out: all");
   verb->add_option("--seconds", args.seconds, "How long to measure")->capture_default_str();
+  verb->add_flag("--explain", args.explain, "Also why each convolution has the kernel that it has");
   verb->add_flag("--profile", args.profile,
                  "Also time, GFLOP/s and bytes/s of each layer and pass");
   AddJson(*verb, args.json);
   verb->footer(kBenchExamples);
-  verb->callback([&] { command = [&] { return Bench(args); }; });
+  verb->callback([&] { command = [&] { return Bench(args, environment); }; });
 }
 
 void AddDoctor(CLI::App& app, DoctorArgs& args, const Environment& environment, Command& command) {
@@ -220,7 +221,7 @@ int Dispatch(std::vector<std::string> arguments, const Environment& environment)
   AddExport(app, args.exported, command);
   AddModels(app, args.models, command);
   AddData(app, args.data_get, environment, command);
-  AddBench(app, args.bench, command);
+  AddBench(app, args.bench, environment, command);
   AddDoctor(app, args.doctor, environment, command);
 
   AcceptSnakeCaseFlags(arguments);

@@ -57,9 +57,10 @@ struct BenchArgs {
   int threads = 0;           // 0: every core this process may use
   double seconds = 10.0;
   bool profile = false;
+  bool explain = false;
   bool json = false;
 };
-base::Result<int> Bench(const BenchArgs& args);
+base::Result<int> Bench(const BenchArgs& args, const Environment& environment);
 
 struct DoctorArgs {
   bool json = false;

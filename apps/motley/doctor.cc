@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "apps/motley/commands.h"
-#include "apps/motley/cpu.h"
 #include "apps/motley/prepare.h"
 #include "apps/motley/version.h"
+#include "motley/base/cpu.h"
 #include "motley/data/open.h"
 #include "motley/engine/native/native_device.h"
 
@@ -144,7 +144,7 @@ Finding WritePermission() {
 
 base::Result<int> Doctor(const DoctorArgs& args, const Environment& environment) {
   std::vector<Finding> findings = {{"motley", kVersion, ""},
-                                   {"CPU", CpuModel(), ""},
+                                   {"CPU", base::CpuModel(), ""},
                                    CpuFeatures(),
                                    Cores(),
                                    CpuQuota(),

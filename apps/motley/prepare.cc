@@ -3,7 +3,7 @@
 #include <charconv>
 #include <utility>
 
-#include "apps/motley/cpu.h"
+#include "motley/base/cpu.h"
 #include "motley/base/file.h"
 #include "motley/data/open.h"
 #include "motley/engine/native/native_device.h"
@@ -13,6 +13,19 @@
 
 namespace motley::app {
 namespace {
+
+// Motley's folder below the one that `variable` names, or below the user's own; empty for neither.
+std::filesystem::path UserFolder(const Environment& environment, const char* variable,
+                                 const char* below_home) {
+  // The XDG specification says that relative paths are to be ignored.
+  const auto xdg = environment.find(variable);
+  if (xdg != environment.end() && xdg->second.starts_with('/')) {
+    return std::filesystem::path(xdg->second) / "motley";
+  }
+  const auto home = environment.find("HOME");
+  if (home == environment.end() || home->second.empty()) return {};
+  return std::filesystem::path(home->second) / below_home / "motley";
+}
 
 using base::InvalidInput;
 using base::Result;
@@ -155,7 +168,7 @@ JobFacts FactsOf(const Job& job, const Prepared& prepared) {
       {"train.momentum", fmt::format("{}", job.train.momentum)},
       {"train.weight_decay", fmt::format("{}", job.train.weight_decay)},
       {"train.schedule", ScheduleText(job)},
-      {"device.cpu", CpuModel()},
+      {"device.cpu", base::CpuModel()},
       {"device.threads",
        std::to_string(job.device.threads > 0 ? job.device.threads : engine::native::UsableCores())},
   };
@@ -245,17 +258,15 @@ Result<graph::Graph> RebuildGraph(const JobFacts& facts, const std::filesystem::
 }
 
 Result<std::filesystem::path> DataCache(const Environment& environment) {
-  // The XDG specification says that relative paths are to be ignored.
-  const auto xdg = environment.find("XDG_DATA_HOME");
-  if (xdg != environment.end() && xdg->second.starts_with('/')) {
-    return std::filesystem::path(xdg->second) / "motley";
-  }
-  const auto home = environment.find("HOME");
-  if (home != environment.end() && !home->second.empty()) {
-    return std::filesystem::path(home->second) / ".local/share/motley";
-  }
+  const auto folder = UserFolder(environment, "XDG_DATA_HOME", ".local/share");
+  if (!folder.empty()) return folder;
   return InvalidInput("neither XDG_DATA_HOME nor HOME is set: no place to keep datasets")
       .WithFix("set XDG_DATA_HOME to a folder that you can write to");
+}
+
+std::filesystem::path KernelCacheFile(const Environment& environment) {
+  const auto folder = UserFolder(environment, "XDG_CACHE_HOME", ".cache");
+  return folder.empty() ? folder : folder / "kernels";
 }
 
 std::string ModelName(const Job& job) {

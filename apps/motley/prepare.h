@@ -54,6 +54,10 @@ base::Result<graph::Graph> RebuildGraph(const JobFacts& facts, const std::filesy
 // $XDG_DATA_HOME/motley, or ~/.local/share/motley.
 base::Result<std::filesystem::path> DataCache(const Environment& environment);
 
+// Where this machine's kernel measurements are kept. Empty when the environment names no place:
+// then they are made in each run.
+std::filesystem::path KernelCacheFile(const Environment& environment);
+
 // "lenet", or the name of the ONNX file without its folder and ending.
 std::string ModelName(const Job& job);
 

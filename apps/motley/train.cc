@@ -114,9 +114,11 @@ Status Failed(const TrainPlan& plan, const Status& status) {
   return Status(base::Code::kInternal, status.message()).WithFix(std::move(fix));
 }
 
-Result<int> Run(const TrainPlan& plan, bool json, ProgressView& view) {
+Result<int> Run(const TrainPlan& plan, const Environment& environment, bool json,
+                ProgressView& view) {
   MOTLEY_ASSIGN_OR_RETURN(const run::TrainOptions options, MakeOptions(plan));
-  MOTLEY_ASSIGN_OR_RETURN(const std::unique_ptr<engine::Device> device, MakeDevice(plan));
+  MOTLEY_ASSIGN_OR_RETURN(const std::unique_ptr<engine::Device> device,
+                          MakeDevice(plan, environment));
   MOTLEY_ASSIGN_OR_RETURN(const RunLock lock, TakeRunDirectory(plan));
   const std::string process = fmt::format("{:x}-{}", std::time(nullptr), ::getpid());
   MOTLEY_ASSIGN_OR_RETURN(const auto events,
@@ -182,7 +184,7 @@ Result<int> Train(const TrainArgs& args, const Environment& environment) {
   MOTLEY_ASSIGN_OR_RETURN(const TrainPlan plan, MakePlan(args, environment, view));
   if (args.dry_run) return ShowDryRun(plan, args.json);
   view.set_epochs(EpochLimit(plan.resolved.job));
-  return Run(plan, args.json, view);
+  return Run(plan, environment, args.json, view);
 }
 
 }  // namespace motley::app

@@ -145,10 +145,12 @@ Result<run::TrainOptions> MakeOptions(const TrainPlan& plan) {
   return options;
 }
 
-Result<std::unique_ptr<engine::Device>> MakeDevice(const TrainPlan& plan) {
+Result<std::unique_ptr<engine::Device>> MakeDevice(const TrainPlan& plan,
+                                                   const Environment& environment) {
   engine::DeviceOptions options;
   options.threads = std::stoi(plan.prepared.facts.at("device.threads"));
   options.bn_batch = plan.resolved.job.train.bn_batch;
+  options.kernel_cache = KernelCacheFile(environment);
   if (plan.resumed) options.kernel_choices = plan.resumed->kernel_choices;
   return engine::native::MakeNativeDevice(
       std::make_shared<const graph::Graph>(plan.prepared.model.graph), options);

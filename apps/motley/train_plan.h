@@ -40,7 +40,8 @@ bool DropChoicesOfAnotherCpu(run::TrainState& state, const std::string& cpu);
 base::Result<RunLock> TakeRunDirectory(const TrainPlan& plan);
 
 base::Result<run::TrainOptions> MakeOptions(const TrainPlan& plan);
-base::Result<std::unique_ptr<engine::Device>> MakeDevice(const TrainPlan& plan);
+base::Result<std::unique_ptr<engine::Device>> MakeDevice(const TrainPlan& plan,
+                                                         const Environment& environment);
 
 }  // namespace motley::app
 

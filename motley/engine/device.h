@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <limits>
 #include <map>
@@ -62,6 +63,13 @@ struct LayerTime {
   Pass forward, backward;
 };
 
+// The kernel of one layer, and what the candidates took for a forward and backward pass over a few
+// samples. No times where the kernel was given.
+struct KernelReason {
+  std::string layer, kernel;
+  std::map<std::string, double> seconds;
+};
+
 // A black box that turns (weights, samples) into a gradient. Everything above this seam treats it
 // so; an engine may keep whatever layouts it likes inside.
 //
@@ -85,6 +93,9 @@ class Device {
   // that is given the choices of another on the same machine computes bit for bit the same.
   virtual std::map<std::string, std::string> kernel_choices() const { return {}; }
 
+  // Why these: the measurements behind them.
+  virtual std::vector<KernelReason> kernel_reasons() const { return {}; }
+
   // In the order of the net; empty unless DeviceOptions asked for it.
   virtual std::vector<LayerTime> profile() const { return {}; }
 };
@@ -93,7 +104,9 @@ struct DeviceOptions {
   int threads = 0;            // lanes; 0: one for every core that this process may use
   std::int64_t bn_batch = 0;  // 0: statistics over the whole batch of a step
   std::map<std::string, std::string> kernel_choices;  // used instead of measuring
-  bool profile = false;                               // time every layer
+  // A file of measurements to use and add to; empty: measure, and forget.
+  std::filesystem::path kernel_cache;
+  bool profile = false;  // time every layer
 };
 
 }  // namespace motley::engine

@@ -131,6 +131,7 @@ struct Subject {
   int threads = 0;  // 0: the reference device
   // How many times PyTorch's own float32 error the gradient may be wrong by.
   double error_factor = 4.0;
+  std::string kernel = {};  // of all convolutions that it can do; empty: as measured
 };
 
 void PrintTo(const Subject& subject, std::ostream* out) { *out << subject.name; }
@@ -144,7 +145,11 @@ class GoldenTest : public ::testing::TestWithParam<Subject> {
     if (GetParam().threads == 0) {
       device_ = reference::MakeReferenceDevice(graph_, {});
     } else {
-      auto native = native::MakeNativeDevice(graph_, {.threads = GetParam().threads});
+      DeviceOptions options{.threads = GetParam().threads};
+      for (const graph::Node& node : graph_->nodes()) {
+        if (!GetParam().kernel.empty()) options.kernel_choices[node.name] = GetParam().kernel;
+      }
+      auto native = native::MakeNativeDevice(graph_, options);
       ASSERT_TRUE(native.ok()) << native.status().ToString();
       device_ = std::move(native).value();
     }
@@ -273,6 +278,7 @@ INSTANTIATE_TEST_SUITE_P(
     Nets, GoldenTest,
     ::testing::Values(kReferenceLenet, kNativeLenet,
                       Subject{"NativeResnet18", "resnet18", {3, 32, 32}, 2},
+                      Subject{"WinogradResnet18", "resnet18", {3, 32, 32}, 2, 4.0, "winograd"},
                       Subject{"NativeMobilenetV2", "mobilenet_v2", {3, 32, 32}, 2}),
     NameOf);
 INSTANTIATE_TEST_SUITE_P(Nets, FreeRunningGoldenTest,

@@ -28,7 +28,7 @@ TEST(LayoutTest, AConvolutionOfOneBlockIsNotTakenForPlain) {
         {.out_channels = channels, .kernel_h = 3, .kernel_w = 3, .pad = graph::Padding::Same(1)});
     const graph::NodeId logits = b.GlobalAvgPool("pool", conv);
     const graph::Graph graph = std::move(b).Build(logits).value();
-    return FindConvLayouts(graph, conv, engine).out_inner;
+    return FindConvLayouts(graph, conv, dnnl::algorithm::convolution_direct, engine).out_inner;
   };
   EXPECT_EQ(inner(16), inner(32));
 }

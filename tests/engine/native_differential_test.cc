@@ -32,7 +32,7 @@ constexpr Setting kGroupedSettings[] = {{5, 2, 2}, {8, 3, 2}, {3, 1, 2},
                                         {8, 5, 4}, {3, 2, 8}, {7, 3, 3}};
 
 // The kernels between which the engine chooses by measurement; here each has its turn.
-constexpr const char* kConvolutionKernels[] = {"dnnl", "lowered"};
+constexpr const char* kConvolutionKernels[] = {"dnnl", "winograd", "lowered"};
 
 std::map<std::string, std::string> Choose(const graph::Graph& graph, const std::string& kernel) {
   std::map<std::string, std::string> choices;

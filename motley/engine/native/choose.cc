@@ -8,8 +8,20 @@
 namespace motley::engine::native {
 namespace {
 
-constexpr char kDnnl[] = "dnnl";
-constexpr char kLowered[] = "lowered";
+constexpr ConvKernel kCandidates[] = {ConvKernel::kDirect, ConvKernel::kWinograd,
+                                      ConvKernel::kLowered};
+
+std::string Name(ConvKernel kernel) {
+  switch (kernel) {
+    case ConvKernel::kDirect:
+      return "dnnl";
+    case ConvKernel::kWinograd:
+      return "winograd";
+    case ConvKernel::kLowered:
+      return "lowered";
+  }
+  return "";
+}
 
 std::string Geometry(const graph::ConvAttrs& a, const Layout& in, bool wants_gradient) {
   return fmt::format("{}x{}x{}x{}/{} k{}x{} s{}x{} p{},{},{},{} d{}x{} g{} o{} b{} {}", in.n, in.c,
@@ -61,19 +73,41 @@ class Bench {
 
 }  // namespace
 
-ConvChooser::ConvChooser(const graph::Graph& graph, dnnl::engine engine, const Gemm& gemm,
-                         std::map<std::string, std::string> given)
-    : graph_(graph), engine_(std::move(engine)), gemm_(gemm), given_(std::move(given)) {}
+std::unique_ptr<Kernel> MakeConv(const KernelContext& context, const ConvChoice& choice) {
+  return choice.kernel == ConvKernel::kLowered ? MakeConvLowered(context)
+                                               : MakeConvDnnl(context, choice.layouts);
+}
 
-ConvChoice ConvChooser::Candidate(graph::NodeId id, bool lowered) const {
+ConvChooser::ConvChooser(const graph::Graph& graph, dnnl::engine engine, const Gemm& gemm,
+                         std::map<std::string, std::string> given, KernelCache& cache)
+    : graph_(graph),
+      engine_(std::move(engine)),
+      gemm_(gemm),
+      given_(std::move(given)),
+      cache_(cache) {}
+
+std::optional<ConvChoice> ConvChooser::Candidate(graph::NodeId id, ConvKernel kernel) const {
   const graph::Node& node = graph_.node(id);
-  if (lowered) {
-    return {.lowered = true,
-            .in_inner = graph_.node(node.inputs[0]).shape[0],
-            .out_inner = node.shape[0]};
-  }
   ConvChoice choice;
-  choice.layouts = FindConvLayouts(graph_, id, engine_);
+  choice.kernel = kernel;
+  if (kernel == ConvKernel::kLowered) {
+    if (!CanLower(node)) return {};
+    choice.in_inner = graph_.node(node.inputs[0]).shape[0];
+    choice.out_inner = node.shape[0];
+    return choice;
+  }
+  const bool winograd = kernel == ConvKernel::kWinograd;
+  if (winograd && !CanWinograd(node)) return {};
+  try {
+    choice.layouts = FindConvLayouts(
+        graph_, id,
+        winograd ? dnnl::algorithm::convolution_winograd : dnnl::algorithm::convolution_direct,
+        engine_);
+  } catch (const dnnl::error&) {
+    // The library has it for some processors only.
+    if (winograd) return {};
+    throw;
+  }
   choice.in_inner = choice.layouts.in_inner;
   choice.out_inner = choice.layouts.out_inner;
   return choice;
@@ -94,7 +128,7 @@ double ConvChooser::Measure(graph::NodeId id, const ConvChoice& choice, const La
                         .parameters = parameters,
                         .gemm = gemm_,
                         .engine = engine_};
-  auto kernel = choice.lowered ? MakeConvLowered(context) : MakeConvDnnl(context, choice.layouts);
+  auto kernel = MakeConv(context, choice);
   parameters.Refresh(weights, true, 0, 1);
 
   std::vector<AlignedFloats> memory;
@@ -115,38 +149,71 @@ double ConvChooser::Measure(graph::NodeId id, const ConvChoice& choice, const La
   return seconds;
 }
 
-bool ConvChooser::LoweredIsFaster(graph::NodeId id, const Layout& in, bool wants_gradient,
-                                  const float* weights) {
-  if (!CanLower(graph_.node(id))) return false;
+ConvChoice ConvChooser::Fastest(graph::NodeId id, const Layout& in, bool wants_gradient,
+                                const float* weights) {
   // A few samples are enough to tell; the choice is for the net, not for this batch.
   constexpr std::int64_t kSamples = 8;
   Layout sample = in;
-  sample.n = std::min(in.n, kSamples);
+  sample.n = kSamples;
   const std::string key = Geometry(graph_.node(id).conv(), sample, wants_gradient);
-  if (const auto known = measured_.find(key); known != measured_.end()) return known->second;
-  const double dnnl = Measure(id, Candidate(id, false), sample, wants_gradient, weights,
-                              std::numeric_limits<double>::infinity());
-  const double lowered = Measure(id, Candidate(id, true), sample, wants_gradient, weights, dnnl);
-  return measured_[key] = lowered < dnnl;
+  measured_as_[id] = key;
+  const KernelCache::Times* times = cache_.Find(key);
+  if (times == nullptr) {
+    KernelCache::Times measured;
+    double best = std::numeric_limits<double>::infinity();
+    for (const ConvKernel kernel : kCandidates) {
+      const auto choice = Candidate(id, kernel);
+      if (!choice.has_value()) continue;
+      double& seconds = measured[Name(kernel)];
+      seconds = Measure(id, *choice, sample, wants_gradient, weights, best);
+      best = std::min(best, seconds);
+    }
+    times = &cache_.Add(key, std::move(measured));
+  }
+  std::optional<ConvChoice> fastest;
+  double best = std::numeric_limits<double>::infinity();
+  for (const ConvKernel kernel : kCandidates) {
+    const auto time = times->find(Name(kernel));
+    if (time == times->end() || time->second >= best) continue;
+    auto choice = Candidate(id, kernel);
+    if (!choice.has_value()) continue;
+    fastest = std::move(choice);
+    best = time->second;
+  }
+  return fastest.has_value() ? *fastest : *Candidate(id, ConvKernel::kDirect);
+}
+
+std::optional<ConvChoice> ConvChooser::Given(graph::NodeId id) const {
+  const auto given = given_.find(graph_.node(id).name);
+  if (given == given_.end()) return {};
+  for (const ConvKernel kernel : kCandidates) {
+    if (given->second == Name(kernel)) return Candidate(id, kernel);
+  }
+  return {};
 }
 
 const ConvChoice& ConvChooser::Choose(graph::NodeId id, const Layout& in, bool wants_gradient,
                                       const float* weights) {
   if (const auto known = chosen_.find(id); known != chosen_.end()) return known->second;
-  const auto given = given_.find(graph_.node(id).name);
-  bool lowered = false;
-  if (given != given_.end() && (given->second == kDnnl || given->second == kLowered)) {
-    lowered = given->second == kLowered && CanLower(graph_.node(id));
-  } else {
-    lowered = LoweredIsFaster(id, in, wants_gradient, weights);
-  }
-  return chosen_[id] = Candidate(id, lowered);
+  const auto given = Given(id);
+  return chosen_[id] = given.has_value() ? *given : Fastest(id, in, wants_gradient, weights);
 }
 
 std::map<std::string, std::string> ConvChooser::choices() const {
   std::map<std::string, std::string> result;
+  for (const auto& [id, choice] : chosen_) result[graph_.node(id).name] = Name(choice.kernel);
+  return result;
+}
+
+std::vector<KernelReason> ConvChooser::reasons() const {
+  std::vector<KernelReason> result;
   for (const auto& [id, choice] : chosen_) {
-    result[graph_.node(id).name] = choice.lowered ? kLowered : kDnnl;
+    KernelReason reason{
+        .layer = graph_.node(id).name, .kernel = Name(choice.kernel), .seconds = {}};
+    if (const auto key = measured_as_.find(id); key != measured_as_.end()) {
+      if (const auto* const times = cache_.Find(key->second)) reason.seconds = *times;
+    }
+    result.push_back(std::move(reason));
   }
   return result;
 }

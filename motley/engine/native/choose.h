@@ -4,19 +4,27 @@
 #include <cstdint>
 #include <map>
 #include <oneapi/dnnl/dnnl.hpp>
+#include <optional>
 #include <string>
+#include <vector>
 
+#include "motley/engine/device.h"
+#include "motley/engine/native/kernel_cache.h"
 #include "motley/engine/native/kernels/kernels.h"
 #include "motley/graph/graph.h"
 
 namespace motley::engine::native {
 
 // How one convolution is computed.
+enum class ConvKernel { kDirect, kWinograd, kLowered };
+
 struct ConvChoice {
-  bool lowered = false;
+  ConvKernel kernel = ConvKernel::kDirect;
   std::int64_t in_inner = 1, out_inner = 1;  // the layouts it wants and gives
   ConvLayouts layouts;                       // when not lowered
 };
+
+std::unique_ptr<Kernel> MakeConv(const KernelContext& context, const ConvChoice& choice);
 
 // Chooses a kernel for each convolution: by measuring each candidate, forward and backward, on this
 // machine, the conversion of its input included; or as told. A choice holds for the life of the
@@ -25,9 +33,10 @@ struct ConvChoice {
 // Thread safety: none.
 class ConvChooser {
  public:
-  // `given`: node name -> "dnnl" or "lowered"; other values are ignored and measured.
+  // `given`: node name -> "dnnl", "winograd" or "lowered"; other values are ignored and measured.
+  // `cache`: what was measured before, and where new measurements go.
   ConvChooser(const graph::Graph& graph, dnnl::engine engine, const Gemm& gemm,
-              std::map<std::string, std::string> given);
+              std::map<std::string, std::string> given, KernelCache& cache);
 
   // `in`: what the net has at this point, for the number of samples that is being compiled.
   // `weights`: canonical weights, only to have some.
@@ -36,20 +45,24 @@ class ConvChooser {
 
   // Node name -> kernel, for every convolution chosen so far.
   std::map<std::string, std::string> choices() const;
+  // The same with the measurements that decided.
+  std::vector<KernelReason> reasons() const;
 
  private:
-  ConvChoice Candidate(graph::NodeId id, bool lowered) const;
+  // None where the kernel cannot do this convolution.
+  std::optional<ConvChoice> Candidate(graph::NodeId id, ConvKernel kernel) const;
+  std::optional<ConvChoice> Given(graph::NodeId id) const;
+  ConvChoice Fastest(graph::NodeId id, const Layout& in, bool wants_gradient, const float* weights);
   double Measure(graph::NodeId id, const ConvChoice& choice, const Layout& in, bool wants_gradient,
                  const float* weights, double give_up_after) const;
-  bool LoweredIsFaster(graph::NodeId id, const Layout& in, bool wants_gradient,
-                       const float* weights);
 
   const graph::Graph& graph_;
   dnnl::engine engine_;
   const Gemm& gemm_;
   std::map<std::string, std::string> given_;
+  KernelCache& cache_;
   std::map<graph::NodeId, ConvChoice> chosen_;
-  std::map<std::string, bool> measured_;  // by geometry: nets repeat their layers
+  std::map<graph::NodeId, std::string> measured_as_;  // the key in the cache
 };
 
 }  // namespace motley::engine::native

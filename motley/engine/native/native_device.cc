@@ -48,7 +48,8 @@ class NativeDevice final : public Device {
         parameters_(*graph_, engine_),
         pool_(lanes),
         gemm_(MakeGemm(options.kernel_choices)),
-        chooser_(*graph_, engine_, gemm_, options.kernel_choices),
+        cache_(options.kernel_cache),
+        chooser_(*graph_, engine_, gemm_, options.kernel_choices, cache_),
         lanes_(static_cast<std::size_t>(lanes)),
         gradients_(*graph_, parameters_, lanes) {
     const auto batch_norms =
@@ -71,6 +72,7 @@ class NativeDevice final : public Device {
     choices[kGemmChoice] = gemm_.name();
     return choices;
   }
+  std::vector<KernelReason> kernel_reasons() const override { return chooser_.reasons(); }
   std::vector<LayerTime> profile() const override;
 
  private:
@@ -117,6 +119,7 @@ class NativeDevice final : public Device {
   Parameters parameters_;
   LanePool pool_;
   Gemm gemm_;
+  KernelCache cache_;
   ConvChooser chooser_;
   std::vector<Lane> lanes_;
   GradientSum gradients_;
@@ -200,6 +203,7 @@ Status NativeDevice::Compile(int active, bool training, const float* weights) {
           Find(lane, chunk.size(), training, weights).Bind(lane.arena.data());
         }
       }
+      cache_.Save();
     } catch (const dnnl::error& error) {
       status = base::Internal("{}: oneDNN cannot compile it: {}", graph_->name(), error.what());
     } catch (const std::bad_alloc&) {

@@ -167,8 +167,8 @@ std::unique_ptr<Kernel> Program::MakeKernel(const KernelContext& context, Step& 
     case Op::kConv: {
       const ConvChoice& choice =
           chooser.Choose(step.node, step.in_layouts[0], context.wants_gradient[0], weights);
-      step.label += choice.lowered ? " (lowered)" : " (onednn)";
-      return choice.lowered ? MakeConvLowered(context) : MakeConvDnnl(context, choice.layouts);
+      step.label += " (" + chooser.choices()[context.node().name] + ")";
+      return MakeConv(context, choice);
     }
     case Op::kBatchNorm: {
       const auto begin = graph_.nodes().begin();

@@ -70,20 +70,19 @@ ForwardDesc MakeForward(const Geometry& g, bool bias, bool training, const memor
   return {desc, attributes, engine};
 }
 
-DataDesc MakeBackwardData(const Geometry& g, const memory::desc& src, const memory::desc& weights,
-                          const memory::desc& dst, const dnnl::engine& engine,
-                          const ForwardDesc& hint) {
-  return {
-      dnnl::convolution_backward_data::desc(dnnl::algorithm::convolution_direct, src, weights, dst,
-                                            g.strides, g.dilations, g.pad_before, g.pad_after),
-      OwnScratchpad(), engine, hint};
+DataDesc MakeBackwardData(dnnl::algorithm algorithm, const Geometry& g, const memory::desc& src,
+                          const memory::desc& weights, const memory::desc& dst,
+                          const dnnl::engine& engine, const ForwardDesc& hint) {
+  return {dnnl::convolution_backward_data::desc(algorithm, src, weights, dst, g.strides,
+                                                g.dilations, g.pad_before, g.pad_after),
+          OwnScratchpad(), engine, hint};
 }
 
-WeightsDesc MakeBackwardWeights(const Geometry& g, bool bias, const memory::desc& src,
-                                const memory::desc& weights, const memory::desc& dst,
-                                const dnnl::engine& engine, const ForwardDesc& hint) {
+WeightsDesc MakeBackwardWeights(dnnl::algorithm algorithm, const Geometry& g, bool bias,
+                                const memory::desc& src, const memory::desc& weights,
+                                const memory::desc& dst, const dnnl::engine& engine,
+                                const ForwardDesc& hint) {
   using Desc = dnnl::convolution_backward_weights::desc;
-  const auto algorithm = dnnl::algorithm::convolution_direct;
   const Desc desc =
       bias ? Desc(algorithm, src, weights, g.Bias(true), dst, g.strides, g.dilations, g.pad_before,
                   g.pad_after)
@@ -150,16 +149,16 @@ ConvDnnl::ConvDnnl(const KernelContext& context, const ConvLayouts& layouts)
   if (!training_) return;
 
   parameters.SetGradientLayout(weight_index_, plain, gradient_desc_);
-  const WeightsDesc weights =
-      MakeBackwardWeights(g, bias_, src_desc_, gradient_desc_, dst_desc_, engine_, forward);
+  const WeightsDesc weights = MakeBackwardWeights(layouts.backward, g, bias_, src_desc_,
+                                                  gradient_desc_, dst_desc_, engine_, forward);
   backward_weights_primitive_ = dnnl::convolution_backward_weights(weights);
   weights_pad_ = weights.scratchpad_desc();
   ReserveLibraryScratch(weights_pad_);
   if (!wants_data_) return;
 
   backward_weights_ = parameters.Copy(weight_index_, plain, backward_weights_desc_, true);
-  const DataDesc data =
-      MakeBackwardData(g, src_desc_, backward_weights_desc_, dst_desc_, engine_, forward);
+  const DataDesc data = MakeBackwardData(layouts.backward, g, src_desc_, backward_weights_desc_,
+                                         dst_desc_, engine_, forward);
   backward_data_ = dnnl::convolution_backward_data(data);
   data_pad_ = data.scratchpad_desc();
   ReserveLibraryScratch(data_pad_);
@@ -221,7 +220,7 @@ void ConvDnnl::BackwardData() {
 
 }  // namespace
 
-ConvLayouts FindConvLayouts(const graph::Graph& graph, graph::NodeId id,
+ConvLayouts FindConvLayouts(const graph::Graph& graph, graph::NodeId id, dnnl::algorithm backward,
                             const dnnl::engine& engine) {
   constexpr std::int64_t kSamples = 16;
   const graph::Node& node = graph.node(id);
@@ -232,6 +231,7 @@ ConvLayouts FindConvLayouts(const graph::Graph& graph, graph::NodeId id,
   const memory::desc any = AnyLayout(g.weights);
 
   ConvLayouts result;
+  result.backward = backward;
   {
     const ForwardDesc free = MakeForward(g, bias, true, AnyLayout({in.n, in.c, in.h, in.w}), any,
                                          AnyLayout({out.n, out.c, out.h, out.w}), engine);
@@ -243,10 +243,17 @@ ConvLayouts FindConvLayouts(const graph::Graph& graph, graph::NodeId id,
   const memory::desc dst = ToDnnl(out.WithInner(result.out_inner));
   const ForwardDesc forward = MakeForward(g, bias, true, src, any, dst, engine);
   result.forward_weights = forward.weights_desc();
-  result.backward_weights = MakeBackwardData(g, src, any, dst, engine, forward).weights_desc();
+  result.backward_weights =
+      MakeBackwardData(backward, g, src, any, dst, engine, forward).weights_desc();
   result.gradient =
-      MakeBackwardWeights(g, bias, src, any, dst, engine, forward).diff_weights_desc();
+      MakeBackwardWeights(backward, g, bias, src, any, dst, engine, forward).diff_weights_desc();
   return result;
+}
+
+bool CanWinograd(const graph::Node& node) {
+  const graph::ConvAttrs& a = node.conv();
+  return a.groups == 1 && a.kernel_h == 3 && a.kernel_w == 3 && a.stride_h == 1 &&
+         a.stride_w == 1 && a.dilation_h == 1 && a.dilation_w == 1;
 }
 
 std::unique_ptr<Kernel> MakeConvDnnl(const KernelContext& context, const ConvLayouts& layouts) {

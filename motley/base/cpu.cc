@@ -1,10 +1,10 @@
-#include "apps/motley/cpu.h"
+#include "motley/base/cpu.h"
 
 #include <algorithm>
 #include <fstream>
 #include <sstream>
 
-namespace motley::app {
+namespace motley::base {
 namespace {
 
 constexpr std::string_view kBlanks = " \t";
@@ -46,4 +46,4 @@ std::string CpuModel() {
   return CpuModelFrom(text.str());
 }
 
-}  // namespace motley::app
+}  // namespace motley::base

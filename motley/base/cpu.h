@@ -1,10 +1,10 @@
-#ifndef MOTLEY_APPS_MOTLEY_CPU_H_
-#define MOTLEY_APPS_MOTLEY_CPU_H_
+#ifndef MOTLEY_BASE_CPU_H_
+#define MOTLEY_BASE_CPU_H_
 
 #include <string>
 #include <string_view>
 
-namespace motley::app {
+namespace motley::base {
 
 // What tells one kind of CPU from another, in one line, from the text of /proc/cpuinfo: its name
 // with family, model and stepping, because virtual machines often hide the name; implementer and
@@ -14,6 +14,6 @@ std::string CpuModelFrom(std::string_view cpuinfo);
 // Of this machine's first core.
 std::string CpuModel();
 
-}  // namespace motley::app
+}  // namespace motley::base
 
-#endif  // MOTLEY_APPS_MOTLEY_CPU_H_
+#endif  // MOTLEY_BASE_CPU_H_

@@ -1,0 +1,89 @@
+#include "motley/engine/native/kernel_cache.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+#include <oneapi/dnnl/dnnl.hpp>
+#include <string_view>
+#include <vector>
+
+#include "motley/base/cpu.h"
+#include "motley/base/file.h"
+
+namespace motley::engine::native {
+namespace {
+
+// A shape, then candidate=seconds, with tabs between.
+constexpr char kSeparator = '\t';
+constexpr std::uint64_t kMaxBytes = 16 << 20;
+
+std::string FirstLine() {
+  const dnnl_version_t* const v = dnnl_version();
+  return fmt::format("motley kernels 1{0}{1}{0}oneDNN {2}.{3}.{4} isa {5:x}", kSeparator,
+                     base::CpuModel(), v->major, v->minor, v->patch,
+                     static_cast<unsigned>(dnnl_get_effective_cpu_isa()));
+}
+
+std::vector<std::string_view> Split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find(separator), text.size());
+    parts.push_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return parts;
+}
+
+}  // namespace
+
+KernelCache::KernelCache(std::filesystem::path file) : file_(std::move(file)) {
+  if (file_.empty()) return;
+  const auto text = base::ReadFile(file_, kMaxBytes);
+  if (!text.ok()) return;
+  const std::vector<std::string_view> lines = Split(*text, '\n');
+  if (lines.empty() || lines.front() != FirstLine()) return;
+  for (std::size_t i = 1; i < lines.size(); ++i) {
+    const std::vector<std::string_view> fields = Split(lines[i], kSeparator);
+    Times times;
+    for (std::size_t f = 1; f < fields.size(); ++f) {
+      const std::size_t equals = fields[f].find('=');
+      if (equals == std::string_view::npos) continue;
+      const std::string_view number = fields[f].substr(equals + 1);
+      double seconds = 0.0;
+      const auto [end, error] =
+          std::from_chars(number.data(), number.data() + number.size(), seconds);
+      if (error != std::errc() || !(seconds > 0.0) || !std::isfinite(seconds)) continue;
+      times[std::string(fields[f].substr(0, equals))] = seconds;
+    }
+    if (!times.empty()) times_[std::string(fields[0])] = std::move(times);
+  }
+}
+
+const KernelCache::Times* KernelCache::Find(const std::string& shape) const {
+  const auto found = times_.find(shape);
+  return found == times_.end() ? nullptr : &found->second;
+}
+
+const KernelCache::Times& KernelCache::Add(const std::string& shape, Times times) {
+  changed_ = true;
+  return times_[shape] = std::move(times);
+}
+
+void KernelCache::Save() {
+  if (!changed_ || file_.empty()) return;
+  changed_ = false;
+  std::string text = FirstLine() + "\n";
+  for (const auto& [shape, times] : times_) {
+    text += shape;
+    for (const auto& [candidate, seconds] : times) {
+      text += fmt::format("{}{}={:.9f}", kSeparator, candidate, seconds);
+    }
+    text += "\n";
+  }
+  std::error_code ignored;
+  std::filesystem::create_directories(file_.parent_path(), ignored);
+  static_cast<void>(base::ReplaceFile(file_, text));
+}
+
+}  // namespace motley::engine::native
