@@ -1,21 +1,26 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <cmath>
+#include <array>
+#include <filesystem>
 #include <memory>
+#include <system_error>
 #include <vector>
 
+#include "apps/motley/bench_report.h"
 #include "apps/motley/commands.h"
 #include "apps/motley/prepare.h"
 #include "motley/base/clock.h"
 #include "motley/base/rng.h"
 #include "motley/engine/native/native_device.h"
+#include "motley/graph/safetensors.h"
 #include "motley/graph/zoo.h"
 #include "motley/optim/sgd.h"
 
 namespace motley::app {
 namespace {
 
+namespace fs = std::filesystem;
 using base::InvalidInput;
 using base::Result;
 using base::Status;
@@ -23,6 +28,10 @@ using base::Status;
 // Enough for a median with a spread, few enough that each holds several steps.
 constexpr int kWindows = 5;
 constexpr double kWarmUpSeconds = 0.5;
+// Steps whose losses are reported, so that speeds are only compared where the losses agree.
+constexpr int kLossSteps = 5;
+// So small that random labels do not drive the weights to infinity, which would be slow.
+constexpr optim::SgdOptions kUpdate{.learning_rate = 1e-4F, .momentum = 0.9F};
 
 Result<graph::Model> BenchModel(const BenchArgs& args) {
   graph::Shape input;
@@ -50,6 +59,7 @@ Result<graph::Model> BenchModel(const BenchArgs& args) {
     return std::move(failed).WithFix(
         "choose another --input, or leave it out for the authors' own");
   }
+  if (args.no_dropout) graph = graph::WithoutDropout(*graph);
   return graph::InitialModel(std::move(graph).value(), 1);
 }
 
@@ -66,28 +76,45 @@ data::Batch SyntheticBatch(const graph::Graph& graph, std::int64_t size) {
   return batch;
 }
 
+// What another program needs to take the same steps: DIR/weights.safetensors and
+// DIR/batch.safetensors, the latter with labels as floats, because the writer knows no integers.
+Status SaveStart(const fs::path& folder, const graph::Model& model, const data::Batch& batch) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) {
+    return InvalidInput("--save {}: cannot make this folder: {}", folder.string(), error.message())
+        .WithFix("choose a folder that you can write to");
+  }
+  MOTLEY_RETURN_IF_ERROR(graph::SaveWeights(folder / "weights.safetensors", model));
+  graph::Shape images = model.graph.input_shape();
+  images.insert(images.begin(), batch.size());
+  const std::vector<float> labels(batch.labels.begin(), batch.labels.end());
+  const std::array arrays{graph::NamedArray{"images", images, batch.images},
+                          graph::NamedArray{"labels", {batch.size()}, labels}};
+  return graph::WriteSafetensors(folder / "batch.safetensors", arrays);
+}
+
 // Whole training steps: forward, backward, update.
 class Stepper {
  public:
-  Stepper(graph::Model& model, engine::Device& device, std::int64_t batch)
+  Stepper(graph::Model& model, engine::Device& device, const data::Batch& batch)
       : model_(model),
         device_(device),
-        batch_(SyntheticBatch(model.graph, batch)),
+        batch_(batch),
         gradient_(model.weights.size()),
         velocity_(model.weights.size()),
         buffer_sums_(model.buffers.size()) {}
 
-  Status Step() {
+  // The mean loss over the batch, before the update.
+  Result<double> Step() {
     engine::StepRequest request;
     request.weights = model_.weights;
     request.batch = &batch_;
     request.gradient = gradient_;
     request.buffer_sums = buffer_sums_;
     MOTLEY_ASSIGN_OR_RETURN(const engine::StepResult result, device_.Step(request));
-    // So small that random labels do not drive the weights to infinity, which would be slow.
-    optim::SgdUpdate({.learning_rate = 1e-4F, .momentum = 0.9F}, gradient_, result.samples_done,
-                     model_.weights, velocity_);
-    return {};
+    optim::SgdUpdate(kUpdate, gradient_, result.samples_done, model_.weights, velocity_);
+    return result.loss_sum / static_cast<double>(result.samples_done);
   }
 
   // Images per second over at least `seconds` and one step.
@@ -96,7 +123,7 @@ class Stepper {
     std::int64_t steps = 0;
     double elapsed = 0.0;
     do {
-      MOTLEY_RETURN_IF_ERROR(Step());
+      MOTLEY_RETURN_IF_ERROR(Step().status());
       ++steps;
       elapsed = clock_.Now() - start;
     } while (elapsed < seconds);
@@ -106,7 +133,7 @@ class Stepper {
  private:
   graph::Model& model_;
   engine::Device& device_;
-  data::Batch batch_;
+  const data::Batch& batch_;
   std::vector<float> gradient_, velocity_, buffer_sums_;
   base::RealClock clock_;
 };
@@ -115,61 +142,6 @@ double PeakRssMb() {
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
   return static_cast<double>(usage.ru_maxrss) / 1024.0;  // Linux counts in KiB
-}
-
-using Pass = engine::LayerTime::Pass;
-
-nlohmann::ordered_json ToJson(const Pass& pass) {
-  return {{"seconds", pass.seconds}, {"flops", pass.flops}, {"bytes", pass.bytes}};
-}
-
-nlohmann::ordered_json ToJson(const std::vector<engine::LayerTime>& times) {
-  auto layers = nlohmann::ordered_json::array();
-  for (const engine::LayerTime& time : times) {
-    layers.push_back({{"layer", time.layer},
-                      {"kernel", time.kernel},
-                      {"forward", ToJson(time.forward)},
-                      {"backward", ToJson(time.backward)}});
-  }
-  return layers;
-}
-
-nlohmann::ordered_json ToJson(const std::vector<engine::KernelReason>& reasons) {
-  auto kernels = nlohmann::ordered_json::array();
-  for (const engine::KernelReason& reason : reasons) {
-    kernels.push_back(
-        {{"layer", reason.layer}, {"kernel", reason.kernel}, {"seconds", reason.seconds}});
-  }
-  return kernels;
-}
-
-void PrintReasons(const std::vector<engine::KernelReason>& reasons) {
-  fmt::print("\n{:<28} {:<10} milliseconds of a forward and backward pass\n", "layer", "kernel");
-  for (const engine::KernelReason& reason : reasons) {
-    std::string times;
-    for (const auto& [kernel, seconds] : reason.seconds) {
-      times += fmt::format("  {} {:.3f}", kernel, 1e3 * seconds);
-    }
-    fmt::print("{:<28} {:<9} {}\n", reason.layer, reason.kernel, times);
-  }
-}
-
-// One line per layer and pass. Rates are of one lane, because that is what a kernel runs on.
-void PrintProfile(const std::vector<engine::LayerTime>& times) {
-  double total = 0.0;
-  for (const engine::LayerTime& time : times) total += time.forward.seconds + time.backward.seconds;
-  fmt::print("\n{:<28} {:<24} {:<8} {:>7} {:>8} {:>7}\n", "layer", "kernel", "pass", "share",
-             "GFLOP/s", "GB/s");
-  const auto line = [total](const engine::LayerTime& time, const char* name, const Pass& pass) {
-    if (pass.seconds <= 0.0) return;
-    fmt::print("{:<28} {:<24} {:<8} {:>5.1f} % {:>8.1f} {:>7.1f}\n", time.layer, time.kernel, name,
-               100.0 * pass.seconds / total, pass.flops / pass.seconds / 1e9,
-               pass.bytes / pass.seconds / 1e9);
-  };
-  for (const engine::LayerTime& time : times) {
-    line(time, "forward", time.forward);
-    line(time, "backward", time.backward);
-  }
 }
 
 Status CheckArgs(const BenchArgs& args) {
@@ -193,11 +165,36 @@ Status CheckArgs(const BenchArgs& args) {
   return {};
 }
 
+Result<BenchFigures> Measure(Stepper& stepper, int threads, double seconds) {
+  BenchFigures figures{.threads = threads, .update = kUpdate};
+  // The first step also compiles the plan and chooses kernels.
+  for (int step = 0; step < kLossSteps; ++step) {
+    MOTLEY_ASSIGN_OR_RETURN(const double loss, stepper.Step());
+    figures.losses.push_back(loss);
+  }
+  MOTLEY_RETURN_IF_ERROR(stepper.Measure(kWarmUpSeconds).status());
+  figures.peak_rss_mb = PeakRssMb();
+
+  // Before and after, because clocks and neighbours change while we measure.
+  const double gemm_seconds = std::clamp(seconds / 10.0, 0.2, 2.0);
+  const double gemm_before = engine::native::MeasureGemmGflops(threads, gemm_seconds);
+  for (int window = 0; window < kWindows; ++window) {
+    MOTLEY_ASSIGN_OR_RETURN(const double rate, stepper.Measure(seconds / kWindows));
+    figures.rates.push_back(rate);
+  }
+  const double gemm_after = engine::native::MeasureGemmGflops(threads, gemm_seconds);
+  figures.gemm_gflops = std::max(gemm_before, gemm_after);
+  std::sort(figures.rates.begin(), figures.rates.end());
+  return figures;
+}
+
 }  // namespace
 
 Result<int> Bench(const BenchArgs& args, const Environment& environment) {
   MOTLEY_RETURN_IF_ERROR(CheckArgs(args));
   MOTLEY_ASSIGN_OR_RETURN(graph::Model model, BenchModel(args));
+  const data::Batch batch = SyntheticBatch(model.graph, args.batch);
+  if (!args.save.empty()) MOTLEY_RETURN_IF_ERROR(SaveStart(args.save, model, batch));
   const int threads = args.threads > 0 ? args.threads : engine::native::UsableCores();
   MOTLEY_ASSIGN_OR_RETURN(const auto device, engine::native::MakeNativeDevice(
                                                  std::make_shared<const graph::Graph>(model.graph),
@@ -206,54 +203,9 @@ Result<int> Bench(const BenchArgs& args, const Environment& environment) {
                                                   .kernel_choices = {},
                                                   .kernel_cache = KernelCacheFile(environment),
                                                   .profile = args.profile}));
-  Stepper stepper(model, *device, args.batch);
-  // The first step compiles the plan and chooses kernels.
-  MOTLEY_RETURN_IF_ERROR(stepper.Step());
-  MOTLEY_RETURN_IF_ERROR(stepper.Measure(kWarmUpSeconds).status());
-
-  // Before and after, because clocks and neighbours change while we measure.
-  const double gemm_seconds = std::clamp(args.seconds / 10.0, 0.2, 2.0);
-  double gemm = engine::native::MeasureGemmGflops(threads, gemm_seconds);
-  std::vector<double> rates;
-  for (int window = 0; window < kWindows; ++window) {
-    MOTLEY_ASSIGN_OR_RETURN(const double rate, stepper.Measure(args.seconds / kWindows));
-    rates.push_back(rate);
-  }
-  gemm = std::max(gemm, engine::native::MeasureGemmGflops(threads, gemm_seconds));
-
-  std::sort(rates.begin(), rates.end());
-  const double images_per_second = rates[kWindows / 2];
-  const double spread = (rates.back() - rates.front()) / images_per_second;
-  const auto flops = static_cast<double>(model.graph.ForwardFlops() + model.graph.BackwardFlops());
-  const double gflops = images_per_second * flops / 1e9;
-  if (args.json) {
-    nlohmann::ordered_json answer{{"model", args.model},
-                                  {"batch", args.batch},
-                                  {"input", graph::ToString(model.graph.input_shape())},
-                                  {"classes", model.graph.num_classes()},
-                                  {"threads", threads},
-                                  {"images_per_second", images_per_second},
-                                  {"images_per_second_spread", spread},
-                                  {"gflops", gflops},
-                                  {"gemm_gflops", gemm},
-                                  {"fraction_of_gemm_peak", gflops / gemm},
-                                  {"peak_rss_mb", PeakRssMb()}};
-    if (args.explain) answer["kernels"] = ToJson(device->kernel_reasons());
-    if (args.profile) answer["layers"] = ToJson(device->profile());
-    fmt::print("{}\n", Dump(answer));
-    return kExitDone;
-  }
-  fmt::print("{} at {}, {} classes, batch {}, {} threads; whole training steps on made-up images\n",
-             args.model, graph::ToString(model.graph.input_shape()), model.graph.num_classes(),
-             args.batch, threads);
-  fmt::print("images per second      {:.1f} (median of {} windows; they spread over {:.1f} %)\n",
-             images_per_second, kWindows, 100.0 * spread);
-  fmt::print("training GFLOP/s       {:.1f}\n", gflops);
-  fmt::print("GEMM GFLOP/s           {:.1f} (the ceiling, measured in this run)\n", gemm);
-  fmt::print("fraction of GEMM peak  {:.1f} %\n", 100.0 * gflops / gemm);
-  fmt::print("peak memory            {:.0f} MB\n", PeakRssMb());
-  if (args.explain) PrintReasons(device->kernel_reasons());
-  if (args.profile) PrintProfile(device->profile());
+  Stepper stepper(model, *device, batch);
+  MOTLEY_ASSIGN_OR_RETURN(const BenchFigures figures, Measure(stepper, threads, args.seconds));
+  ReportBench(args, figures, *device);
   return kExitDone;
 }
 

@@ -117,6 +117,12 @@ void AddBench(CLI::App& app, BenchArgs& args, const Environment& environment, Co
   verb->add_option("--classes", args.classes, "Class count; left out: the authors' own");
   verb->add_option("--threads", args.threads, "Cores to use; left out: all");
   verb->add_option("--seconds", args.seconds, "How long to measure")->capture_default_str();
+  verb->add_option(
+          "--save", args.save,
+          "Write the initial weights and the batch there, for other programs to start from")
+      ->type_name("DIR");
+  verb->add_flag("--no-dropout", args.no_dropout,
+                 "Every dropout with probability 0, so that losses can be compared");
   verb->add_flag("--explain", args.explain, "Also why each convolution has the kernel that it has");
   verb->add_flag("--profile", args.profile,
                  "Also time, GFLOP/s and bytes/s of each layer and pass");

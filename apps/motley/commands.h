@@ -56,6 +56,8 @@ struct BenchArgs {
   std::int64_t classes = 0;  // 0: likewise
   int threads = 0;           // 0: every core this process may use
   double seconds = 10.0;
+  std::string save;         // a folder for the initial weights and the batch; empty: not kept
+  bool no_dropout = false;  // every dropout with probability 0
   bool profile = false;
   bool explain = false;
   bool json = false;

@@ -309,6 +309,16 @@ Result<Graph> GraphBuilder::Build(NodeId logits) && {
   return std::move(graph_);
 }
 
+Graph WithoutDropout(const Graph& graph) {
+  GraphBuilder builder(graph.name(), graph.input_shape());
+  for (NodeId id = 1; id < graph.loss(); ++id) {
+    Node node = graph.node(id);
+    if (node.op == Op::kDropout) node.attrs = DropoutAttrs{.probability = 0.0F};
+    builder.Add(node.name, node.op, node.inputs, node.attrs);
+  }
+  return std::move(builder).Build(graph.logits()).value();
+}
+
 Model InitialModel(Graph graph, std::uint64_t seed) {
   std::vector<float> weights(static_cast<std::size_t>(graph.parameter_count()), 0.0F);
   std::vector<float> buffers(static_cast<std::size_t>(graph.buffer_count()), 0.0F);

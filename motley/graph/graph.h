@@ -239,6 +239,10 @@ class GraphBuilder {
   base::Status status_;
 };
 
+// The same net with every dropout at probability 0. What another program computes can then be
+// compared number by number: no two programs draw the same random numbers.
+Graph WithoutDropout(const Graph& graph);
+
 // A graph with values for its weights and buffers.
 struct Model {
   Graph graph;

@@ -393,6 +393,57 @@ TEST_F(ProgramTest, AFullStandardOutputDoesNotEndTheTraining) {
   EXPECT_EQ(summary["stop"], "epochs");
 }
 
+TEST_F(ProgramTest, BenchSavesWhatAnotherProgramNeedsToTakeTheSameSteps) {
+  const Outcome bench = Run({"bench", "--model", "lenet", "--batch", "8", "--seconds", "0.2",
+                             "--threads", "1", "--json", "--save", "new/start"});
+  ASSERT_EQ(bench.exit_code, 0) << bench.err;
+  const auto zoo = graph::BuildZoo("lenet", {1, 28, 28}, 10);
+  ASSERT_TRUE(zoo.ok());
+  const graph::Model initial = graph::InitialModel(*zoo, 1);
+  graph::Model saved = graph::InitialModel(*zoo, 2);
+  const base::Status loaded = graph::LoadWeights(folder() / "new/start/weights.safetensors", saved);
+  ASSERT_TRUE(loaded.ok()) << loaded.ToString();
+  EXPECT_EQ(saved.weights, initial.weights);
+  const auto arrays =
+      graph::ParseSafetensors(Content(folder() / "new/start/batch.safetensors"), "batch");
+  ASSERT_TRUE(arrays.ok()) << arrays.status().ToString();
+  EXPECT_EQ(arrays->at("images").shape, (graph::Shape{8, 1, 28, 28}));
+  EXPECT_EQ(arrays->at("labels").shape, (graph::Shape{8}));
+  for (const float label : arrays->at("labels").values) {
+    EXPECT_TRUE(label >= 0.0F && label < 10.0F && label == static_cast<float>(int(label)));
+  }
+}
+
+TEST_F(ProgramTest, BenchRefusesToSaveIntoAFile) {
+  std::ofstream(folder() / "file") << "not a folder";
+  const Outcome outcome = Run({"bench", "--model", "lenet", "--save", "file"});
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_TRUE(Says(outcome.err, "--save file")) << outcome.err;
+  EXPECT_TRUE(Says(outcome.err, "\n  fix: ")) << outcome.err;
+}
+
+TEST_F(ProgramTest, BenchReportsTheSameLossesWheneverItStartsAnew) {
+  const auto losses = [this](std::vector<std::string> more) {
+    std::vector<std::string> arguments = {
+        "bench",     "--model", "squeezenet", "--input", "3x32x32",   "--batch", "4",
+        "--classes", "10",      "--seconds",  "0.1",     "--threads", "1",       "--json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Outcome outcome = Run(arguments);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    const auto answer = nlohmann::json::parse(outcome.out);
+    EXPECT_GT(answer["learning_rate"], 0.0);
+    EXPECT_GT(answer["momentum"], 0.0);
+    return answer["losses"].get<std::vector<double>>();
+  };
+  const std::vector<double> with = losses({});
+  const std::vector<double> without = losses({"--no-dropout"});
+  ASSERT_EQ(without.size(), 5U);
+  EXPECT_LT(without.back(), without.front()) << "steps on one batch lower its loss";
+  EXPECT_NE(with.front(), without.front());
+  const std::vector<double> again = losses({"--no-dropout"});
+  for (std::size_t i = 0; i < again.size(); ++i) EXPECT_NEAR(again[i], without[i], 1e-4) << i;
+}
+
 TEST_F(ProgramTest, AnsweringVerbsAnswerInJson) {
   const auto models = nlohmann::json::parse(Run({"models", "--json"}).out);
   EXPECT_EQ(models[0]["name"], "lenet");

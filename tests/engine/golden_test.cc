@@ -73,17 +73,6 @@ class GoldenSteps {
   std::unique_ptr<FILE, Close> pipe_;
 };
 
-// The same net with every dropout at probability 0: PyTorch draws other random numbers.
-graph::Graph WithoutDropout(const graph::Graph& graph) {
-  graph::GraphBuilder builder(graph.name(), graph.input_shape());
-  for (graph::NodeId id = 1; id < graph.loss(); ++id) {
-    graph::Node node = graph.node(id);
-    if (node.op == graph::Op::kDropout) node.attrs = graph::DropoutAttrs{.probability = 0.0F};
-    builder.Add(node.name, node.op, node.inputs, node.attrs);
-  }
-  return std::move(builder).Build(graph.logits()).value();
-}
-
 std::vector<float> Gather(const Arrays& arrays, const std::string& prefix,
                           const std::vector<graph::Tensor>& tensors) {
   std::vector<float> flat;
@@ -141,7 +130,7 @@ class GoldenTest : public ::testing::TestWithParam<Subject> {
   void SetUp() override {
     auto zoo = graph::BuildZoo(GetParam().net, GetParam().input, kClasses);
     ASSERT_TRUE(zoo.ok()) << zoo.status().ToString();
-    graph_ = std::make_shared<const graph::Graph>(WithoutDropout(*zoo));
+    graph_ = std::make_shared<const graph::Graph>(graph::WithoutDropout(*zoo));
     if (GetParam().threads == 0) {
       device_ = reference::MakeReferenceDevice(graph_, {});
     } else {

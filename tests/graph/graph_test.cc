@@ -96,6 +96,19 @@ TEST(GraphTest, ANetWithoutFullyConnectedLayerHasNoHead) {
   EXPECT_NE(cut.status().message().find("no fully connected layer"), std::string::npos);
 }
 
+TEST(GraphTest, WithoutDropoutOnlyTheProbabilitiesDiffer) {
+  GraphBuilder b("net", {8});
+  const NodeId dropped = b.Dropout("drop", b.input(), {.probability = 0.25F});
+  const NodeId logits = b.FullyConnected("fc", dropped, {.out_features = 3});
+  const Graph g = std::move(b).Build(logits).value();
+  const Graph without = WithoutDropout(g);
+  EXPECT_EQ(g.node(dropped).dropout().probability, 0.25F);
+  EXPECT_EQ(without.node(dropped).dropout().probability, 0.0F);
+  EXPECT_EQ(without.size(), g.size());
+  EXPECT_EQ(without.logits(), g.logits());
+  EXPECT_EQ(InitialModel(without, 1).weights, InitialModel(g, 1).weights);
+}
+
 TEST(GraphTest, InitialWeightsDependOnTheSeedOnly) {
   const auto make = [](std::uint64_t seed) {
     GraphBuilder b("net", {8});
