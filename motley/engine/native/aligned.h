@@ -27,6 +27,11 @@ class AlignedFloats {
     size_ = count;
   }
 
+  // Keeps what is there when it is large enough.
+  void Grow(std::int64_t count) {
+    if (count > size_) Reset(count);
+  }
+
   float* data() { return memory_.get(); }
   const float* data() const { return memory_.get(); }
   std::int64_t size() const { return size_; }

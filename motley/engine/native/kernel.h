@@ -36,11 +36,13 @@ struct LaneRun {
   const std::int32_t* labels = nullptr;
   const data::SampleId* ids = nullptr;
   std::uint64_t seed = 0, epoch = 0;
-  bool accumulate = false;  // gradients add to those of the lane's earlier chunks
+  std::int64_t first_sample = 0;  // of this chunk, in the batch
+  bool accumulate = false;        // gradients add to those of the lane's earlier chunks
 
   // Where this lane leaves the gradient of each parameter, in the layout of Parameters.
   std::span<float* const> gradients;
-  float* buffer_sums = nullptr;  // this lane's
+  std::span<const GradientFactors> factors;  // or its factors, shared by all lanes
+  float* buffer_sums = nullptr;              // this lane's
   // Batch norm over all lanes; null when each chunk is a batch of its own.
   Barrier* barrier = nullptr;
   std::span<BatchNormMeeting> meetings;  // by batch norm, in node order

@@ -51,7 +51,7 @@ class NativeDevice final : public Device {
         cache_(options.kernel_cache),
         chooser_(*graph_, engine_, gemm_, options.kernel_choices, cache_),
         lanes_(static_cast<std::size_t>(lanes)),
-        gradients_(*graph_, parameters_, lanes) {
+        gradients_(*graph_, parameters_, gemm_, lanes) {
     const auto batch_norms =
         std::count_if(graph_->nodes().begin(), graph_->nodes().end(),
                       [](const graph::Node& node) { return node.op == graph::Op::kBatchNorm; });
@@ -248,6 +248,7 @@ void NativeDevice::RunTraining(int lane, int active, const StepRequest& request,
   run.seed = request.seed;
   run.epoch = request.batch->epoch;
   run.gradients = gradients_.Targets(lane);
+  run.factors = gradients_.factors();
   run.buffer_sums = own.buffer_sums.data();
   run.barrier = LanesMeet() ? &barrier : nullptr;
   run.meetings = meetings_;
@@ -261,16 +262,23 @@ void NativeDevice::RunTraining(int lane, int active, const StepRequest& request,
     if (!LanesMeet() && must_stop()) break;
     announced = own.done + 1 == own.chunks.size();
     PointAt(run, *request.batch, chunk.begin);
+    run.first_sample = chunk.begin;
     Find(own, chunk.size(), true, nullptr).Run(run, [&](graph::NodeId node) {
       if (announced) gradients_.Leave(lane, node, true);
     });
     run.accumulate = true;
     ++own.done;
   }
-  if (announced) return;
-  for (graph::NodeId node = graph_->size(); node-- > 0;) {
-    if (!graph_->parameters_of(node).empty()) gradients_.Leave(lane, node, own.done > 0);
+  if (!announced) {
+    if (own.done < own.chunks.size()) {
+      gradients_.SkipSamples(own.chunks[own.done].begin, own.chunks.back().end);
+    }
+    for (graph::NodeId node = graph_->size(); node-- > 0;) {
+      if (!graph_->parameters_of(node).empty()) gradients_.Leave(lane, node, own.done > 0);
+    }
   }
+  barrier.Wait();
+  gradients_.Finish(lane);
 }
 
 StepResult NativeDevice::Collect(int active, double seconds) const {
@@ -310,7 +318,7 @@ Result<StepResult> NativeDevice::Step(const StepRequest& request) {
   MOTLEY_RETURN_IF_ERROR(Compile(active, true, request.weights.data()));
 
   try {
-    gradients_.Begin(active, request.gradient.data(), &request.on_bucket);
+    gradients_.Begin(active, request.batch->size(), request.gradient.data(), &request.on_bucket);
   } catch (const std::bad_alloc&) {
     return base::Unavailable("{}: not enough memory for the gradients of {} lanes", graph_->name(),
                              active)

@@ -10,7 +10,10 @@ std::int64_t Floats(const dnnl::memory::desc& desc) {
 }  // namespace
 
 Parameters::Parameters(const graph::Graph& graph, dnnl::engine engine)
-    : graph_(graph), engine_(std::move(engine)), gradients_(graph.parameters().size()) {}
+    : graph_(graph),
+      engine_(std::move(engine)),
+      gradients_(graph.parameters().size()),
+      as_factors_(graph.parameters().size()) {}
 
 float* Parameters::Copy(int index, const dnnl::memory::desc& plain,
                         const dnnl::memory::desc& layout, bool backward_only) {

@@ -13,6 +13,12 @@
 
 namespace motley::engine::native {
 
+// What the gradient of a matrix is the product of, for all samples of the step: gradient^T * input.
+struct GradientFactors {
+  float* input = nullptr;     // [samples][in]
+  float* gradient = nullptr;  // [samples][out]
+};
+
 // The parameters as the kernels want them. Outside a device weights and gradients are flat and
 // canonical; inside, a convolution kernel may want a blocked copy of its weights, and leave its
 // gradient blocked. This class keeps the copies, shared by all lanes, and knows each gradient's
@@ -36,6 +42,9 @@ class Parameters {
   // Declares that the gradient of parameter `index` is left in `layout`.
   void SetGradientLayout(int index, const dnnl::memory::desc& plain,
                          const dnnl::memory::desc& layout);
+  // Declares that parameter `index`, a matrix, gets its gradient as two factors (GradientFactors).
+  void LeaveAsFactors(int index) { as_factors_[static_cast<std::size_t>(index)] = true; }
+  bool LeftAsFactors(int index) const { return as_factors_[static_cast<std::size_t>(index)]; }
   // In floats, padding included.
   std::int64_t GradientSize(int index) const;
   // Whether the gradient is left in the canonical layout.
@@ -60,6 +69,7 @@ class Parameters {
   dnnl::engine engine_;
   std::vector<std::unique_ptr<CopyEntry>> copies_;
   std::vector<std::optional<GradientEntry>> gradients_;  // by parameter; none: canonical
+  std::vector<bool> as_factors_;                         // by parameter
 };
 
 }  // namespace motley::engine::native

@@ -415,6 +415,7 @@ void Program::Backward(LaneRun& run, const std::function<void(NodeId)>& on_node)
       Timed(step.backward_seconds, [&] { step.kernel->Backward(run); });
     } else if (step.has_parameters && !run.accumulate) {
       for (const int index : graph_.parameters_of(step.node)) {
+        if (parameters_.LeftAsFactors(index)) continue;
         std::fill_n(run.gradients[static_cast<std::size_t>(index)], parameters_.GradientSize(index),
                     0.0F);
       }

@@ -15,7 +15,9 @@ class FullyConnected final : public Kernel {
         out_(context.out.c),
         bias_(context.node().fully_connected().bias),
         weight_index_(context.graph.parameters_of(context.id).front()),
-        offset_(context.graph.parameters()[static_cast<std::size_t>(weight_index_)].offset) {}
+        offset_(context.graph.parameters()[static_cast<std::size_t>(weight_index_)].offset) {
+    if (context.training) context.parameters.LeaveAsFactors(weight_index_);
+  }
 
   KernelNeeds needs() const override { return {.input_in_backward = true}; }
 
@@ -31,9 +33,9 @@ class FullyConnected final : public Kernel {
   }
 
   void Backward(LaneRun& run) override {
-    const float beta = run.accumulate ? 1.0F : 0.0F;
-    gemm_(Use::kTransposed, Use::kPlain, out_, in_, n_, b_.out_grad, out_, b_.in[0], in_, beta,
-          run.gradients[static_cast<std::size_t>(weight_index_)], in_);
+    const GradientFactors& factors = run.factors[static_cast<std::size_t>(weight_index_)];
+    std::copy_n(b_.in[0], n_ * in_, factors.input + run.first_sample * in_);
+    std::copy_n(b_.out_grad, n_ * out_, factors.gradient + run.first_sample * out_);
     if (bias_) {
       float* const db = run.gradients[static_cast<std::size_t>(weight_index_) + 1];
       if (!run.accumulate) std::fill_n(db, out_, 0.0F);
