@@ -68,6 +68,10 @@ Result<ResolvedJob> LoadJobOf(const TrainArgs& args, const Environment& environm
   return LoadJob(sources);
 }
 
+int DeviceThreads(const TrainPlan& plan) {
+  return std::stoi(plan.prepared.facts.at("device.threads"));
+}
+
 }  // namespace
 
 Result<TrainPlan> MakePlan(const TrainArgs& args, const Environment& environment,
@@ -138,6 +142,7 @@ Result<run::TrainOptions> MakeOptions(const TrainPlan& plan) {
   options.train_transform = plan.prepared.train_transform;
   options.test_transform = plan.prepared.test_transform;
   options.loader_threads = static_cast<int>(job.data.threads);
+  options.update_threads = DeviceThreads(plan);
   options.checkpoints = plan.files.checkpoints();
   options.checkpoint_seconds = job.checkpoint.every_seconds;
   options.keep_checkpoints = static_cast<int>(job.checkpoint.keep);
@@ -148,7 +153,7 @@ Result<run::TrainOptions> MakeOptions(const TrainPlan& plan) {
 Result<std::unique_ptr<engine::Device>> MakeDevice(const TrainPlan& plan,
                                                    const Environment& environment) {
   engine::DeviceOptions options;
-  options.threads = std::stoi(plan.prepared.facts.at("device.threads"));
+  options.threads = DeviceThreads(plan);
   options.bn_batch = plan.resolved.job.train.bn_batch;
   options.kernel_cache = KernelCacheFile(environment);
   if (plan.resumed) options.kernel_choices = plan.resumed->kernel_choices;

@@ -1,6 +1,10 @@
 #include "motley/optim/sgd.h"
 
+#include <algorithm>
 #include <cstddef>
+#include <system_error>
+#include <thread>
+#include <vector>
 
 #include "motley/base/check.h"
 
@@ -23,14 +27,34 @@ void Update(const SgdOptions& options, std::size_t count, const float* __restric
 }  // namespace
 
 void SgdUpdate(const SgdOptions& options, std::span<const float> gradient_sum, std::int64_t samples,
-               std::span<float> weights, std::span<float> velocity) {
+               std::span<float> weights, std::span<float> velocity, int threads) {
   MOTLEY_CHECK(samples > 0, "an update needs samples, not {}", samples);
   MOTLEY_CHECK(gradient_sum.size() == weights.size() && velocity.size() == weights.size(),
                "{} gradients, {} weights, {} velocities", gradient_sum.size(), weights.size(),
                velocity.size());
   const auto update = options.nesterov ? Update<true> : Update<false>;
-  update(options, weights.size(), gradient_sum.data(), static_cast<float>(samples), weights.data(),
-         velocity.data());
+  const auto part = [&](std::size_t begin, std::size_t end) {
+    update(options, end - begin, gradient_sum.data() + begin, static_cast<float>(samples),
+           weights.data() + begin, velocity.data() + begin);
+  };
+  // Below this a thread costs more to start (some 50 microseconds) than it saves.
+  constexpr std::size_t kElementsPerThread = 1 << 19;
+  const std::size_t count = weights.size();
+  const std::size_t parts = std::clamp<std::size_t>(count / kElementsPerThread, 1,
+                                                    static_cast<std::size_t>(std::max(threads, 1)));
+  std::vector<std::jthread> others;
+  others.reserve(parts - 1);
+  std::size_t end = count;
+  try {
+    for (std::size_t p = parts; p-- > 1;) {
+      const std::size_t begin = count * p / parts;
+      others.emplace_back(part, begin, end);
+      end = begin;
+    }
+  } catch (const std::system_error&) {
+    // No more threads to be had: this one does the rest.
+  }
+  part(0, end);
 }
 
 }  // namespace motley::optim

@@ -19,10 +19,10 @@ struct SgdOptions {
 //   w <- w - eta * (g + mu * v) (Nesterov)
 // Requires samples > 0 and spans of one length that do not overlap.
 //
-// Every element depends on its own index only, so a caller may cut the arrays anywhere and update
-// the pieces from several threads: the result is the same bit for bit.
+// Every element depends on its own index only: a caller may cut the arrays anywhere, and the number
+// of threads does not change a bit of the result. Small arrays are updated in the calling thread.
 void SgdUpdate(const SgdOptions& options, std::span<const float> gradient_sum, std::int64_t samples,
-               std::span<float> weights, std::span<float> velocity);
+               std::span<float> weights, std::span<float> velocity, int threads = 1);
 
 }  // namespace motley::optim
 

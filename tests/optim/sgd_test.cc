@@ -63,6 +63,20 @@ TEST_P(SgdTest, GivesTheSameBitsWhenTheArraysAreCut) {
   EXPECT_EQ(cut_v, whole_v);
 }
 
+TEST_P(SgdTest, GivesTheSameBitsForAnyNumberOfThreads) {
+  constexpr std::size_t kCount = (1 << 21) + 5;  // enough for four
+  const auto sum = Random(kCount, 5);
+  std::vector<float> one_w = Random(kCount, 6), one_v = Random(kCount, 7);
+  const std::vector<float> w = one_w, v = one_v;
+  SgdUpdate(GetParam(), sum, 3, one_w, one_v);
+  for (const int threads : {2, 3, 8}) {
+    std::vector<float> many_w = w, many_v = v;
+    SgdUpdate(GetParam(), sum, 3, many_w, many_v, threads);
+    EXPECT_EQ(many_w, one_w) << threads;
+    EXPECT_EQ(many_v, one_v) << threads;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     AllKinds, SgdTest,
     testing::Values(SgdOptions{.learning_rate = 0.1F, .momentum = 0.0F},
