@@ -31,7 +31,7 @@ class ConvLowered final : public Kernel {
       bias_offset_ = context.graph.parameters()[static_cast<std::size_t>(weight_index_) + 1].offset;
     }
     // About a thousand rows make a GEMM as fast as it gets; more would only cost memory.
-    constexpr std::int64_t kRows = 1024;
+    constexpr std::int64_t kRows = 512;
     images_ = std::clamp<std::int64_t>(kRows / out_.pixels(), 1, in_.n);
   }
 
@@ -97,9 +97,11 @@ class ConvLowered final : public Kernel {
       gemm_(Use::kPlain, Use::kPlain, rows, patch_, out_.c, dy, out_.c, weights_, patch_,
             IsPointwise() ? 1.0F : 0.0F, patches, patch_);
       if (IsPointwise()) continue;
-      ForEachTap(n, rows / out_.pixels(), [&](std::int64_t input, std::int64_t row) {
-        if (input >= 0) AddTo(b_.in_grad[0] + input, b_.scratch + row, in_.c);
-      });
+      ForEachRun(n, rows / out_.pixels(),
+                 [&](std::int64_t input, std::int64_t row, std::int64_t floats) {
+                   if (input < 0) return;
+                   loops_.add_to(b_.in_grad[0] + input, b_.scratch + row, floats);
+                 });
     }
   }
 
@@ -107,31 +109,41 @@ class ConvLowered final : public Kernel {
   const float* Lower(std::int64_t n) const {
     if (IsPointwise()) return b_.in[0] + n * in_.sample_size();
     const std::int64_t images = std::min(images_, in_.n - n);
-    ForEachTap(n, images, [&](std::int64_t input, std::int64_t row) {
+    ForEachRun(n, images, [&](std::int64_t input, std::int64_t row, std::int64_t floats) {
       if (input < 0) {
-        std::fill_n(b_.scratch + row, in_.c, 0.0F);
+        std::fill_n(b_.scratch + row, floats, 0.0F);
       } else {
-        std::copy_n(b_.in[0] + input, in_.c, b_.scratch + row);
+        std::copy_n(b_.in[0] + input, floats, b_.scratch + row);
       }
     });
     return b_.scratch;
   }
 
-  // Calls visit(offset of the pixel in the input, or -1 in the padding; offset in the patches) for
-  // every pixel under every kernel position.
+  // Calls visit(offset in the input, or -1 in the padding; offset in the patches; floats) for all
+  // parts of the patches that lie side by side in both. Without dilation that is a whole row of the
+  // kernel.
   template <typename Visit>
-  void ForEachTap(std::int64_t first, std::int64_t images, const Visit& visit) const {
+  void ForEachRun(std::int64_t first, std::int64_t images, const Visit& visit) const {
+    const std::int64_t step = attrs_.dilation_w == 1 ? attrs_.kernel_w : 1;
     std::int64_t row = 0;
     for (std::int64_t n = first; n < first + images; ++n) {
       for (std::int64_t oy = 0; oy < out_.h; ++oy) {
         for (std::int64_t ox = 0; ox < out_.w; ++ox) {
           for (std::int64_t ky = 0; ky < attrs_.kernel_h; ++ky) {
             const std::int64_t y = oy * attrs_.stride_h - attrs_.pad.top + ky * attrs_.dilation_h;
-            for (std::int64_t kx = 0; kx < attrs_.kernel_w; ++kx, row += in_.c) {
+            const bool row_inside = y >= 0 && y < in_.h;
+            for (std::int64_t kx = 0; kx < attrs_.kernel_w; kx += step, row += step * in_.c) {
               const std::int64_t x =
                   ox * attrs_.stride_w - attrs_.pad.left + kx * attrs_.dilation_w;
-              const bool inside = y >= 0 && y < in_.h && x >= 0 && x < in_.w;
-              visit(inside ? ((n * in_.h + y) * in_.w + x) * in_.c : -1, row);
+              const std::int64_t begin = row_inside ? std::clamp<std::int64_t>(-x, 0, step) : step;
+              const std::int64_t end =
+                  row_inside ? std::clamp<std::int64_t>(in_.w - x, begin, step) : step;
+              if (begin > 0) visit(-1, row, begin * in_.c);
+              if (end > begin) {
+                visit(((n * in_.h + y) * in_.w + x + begin) * in_.c, row + begin * in_.c,
+                      (end - begin) * in_.c);
+              }
+              if (end < step) visit(-1, row + end * in_.c, (step - end) * in_.c);
             }
           }
         }
