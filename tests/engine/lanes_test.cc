@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <stdexcept>
 #include <vector>
 
 namespace motley::engine::native {
@@ -41,6 +42,29 @@ TEST_P(LanesTest, NobodyPassesABarrierBeforeEverybodyHasArrived) {
     }
   });
   EXPECT_EQ(early.load(), 0);
+}
+
+TEST_P(LanesTest, AFailureEndsTheWaitOfTheOthersAndIsReported) {
+  const int lanes = GetParam();
+  LanePool pool(lanes);
+  for (int round = 0; round < 100; ++round) {
+    Barrier barrier(lanes);
+    const auto work = [&](int lane) {
+      try {
+        for (int i = 0; i < round; ++i) barrier.Wait();
+        if (lane == lanes - 1) throw std::runtime_error("the reason");
+        barrier.Wait();
+        ADD_FAILURE() << "passed a barrier that not all have reached";
+      } catch (...) {
+        barrier.Abandon();
+        throw;
+      }
+    };
+    EXPECT_THROW(pool.Run(lanes, work), std::runtime_error);
+  }
+  std::atomic<int> runs = 0;
+  pool.Run(lanes, [&](int) { ++runs; });
+  EXPECT_EQ(runs.load(), lanes);
 }
 
 INSTANTIATE_TEST_SUITE_P(Lanes, LanesTest, testing::Values(1, 2, 3, 5, 8));

@@ -2,6 +2,7 @@
 #define MOTLEY_ENGINE_NATIVE_KERNEL_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <optional>
@@ -27,6 +28,9 @@ struct BatchNormMeeting {
   std::vector<std::int64_t> counts;
 };
 
+// Thrown by a lane that notices, in the middle of a pass, that its result is not wanted.
+struct Stopped {};
+
 // One lane's view of the step that is running. Kernels read what they need from it.
 struct LaneRun {
   int lane = 0, lanes = 1;
@@ -46,6 +50,10 @@ struct LaneRun {
   // Batch norm over all lanes; null when each chunk is a batch of its own.
   Barrier* barrier = nullptr;
   std::span<BatchNormMeeting> meetings;  // by batch norm, in node order
+
+  // Asked before every layer of the forward and of the backward pass; where it is true, the pass
+  // ends with Stopped.
+  std::function<bool()> stop_forward, stop_backward;
 
   // Results, added to.
   double loss_sum = 0.0;

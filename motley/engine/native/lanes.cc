@@ -2,6 +2,8 @@
 
 #include <cblas.h>
 
+#include <utility>
+
 #include "motley/base/check.h"
 
 // Of the OpenMP runtime that oneDNN is linked with; the compiler's own omp.h may mean another one.
@@ -10,8 +12,10 @@ extern "C" void omp_set_num_threads(int threads);
 namespace motley::engine::native {
 
 void Barrier::Wait() {
-  if (count_ == 1) return;
+  // The round first: whoever abandons later changes it, and so wakes us.
   const std::uint32_t round = round_.load(std::memory_order_acquire);
+  if (abandoned_.load(std::memory_order_acquire)) throw Abandoned();
+  if (count_ == 1) return;
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == count_) {
     arrived_.store(0, std::memory_order_relaxed);
     round_.store(round + 1, std::memory_order_release);
@@ -21,10 +25,16 @@ void Barrier::Wait() {
   // About 20 microseconds: longer than the usual difference between lanes, shorter than what
   // sleeping and waking costs.
   constexpr int kSpins = 5000;
-  for (int spin = 0; spin < kSpins; ++spin) {
-    if (round_.load(std::memory_order_acquire) != round) return;
+  for (int spin = 0; spin < kSpins && round_.load(std::memory_order_acquire) == round; ++spin) {
   }
   while (round_.load(std::memory_order_acquire) == round) round_.wait(round);
+  if (abandoned_.load(std::memory_order_acquire)) throw Abandoned();
+}
+
+void Barrier::Abandon() {
+  abandoned_.store(true, std::memory_order_release);
+  round_.fetch_add(1, std::memory_order_acq_rel);
+  round_.notify_all();
 }
 
 LanePool::LanePool(int lanes) {
@@ -61,6 +71,16 @@ void LanePool::Run(int lanes, const std::function<void(int)>& work) {
   ++round_;
   begin_.notify_all();
   end_.wait(lock, [this] { return running_ == 0; });
+  if (failure_ == nullptr) return;
+  failure_is_reason_ = false;
+  std::rethrow_exception(std::exchange(failure_, nullptr));
+}
+
+// Requires the mutex.
+void LanePool::Remember(std::exception_ptr failure, bool is_reason) {
+  if (failure_ != nullptr && (failure_is_reason_ || !is_reason)) return;
+  failure_ = std::move(failure);
+  failure_is_reason_ = is_reason;
 }
 
 void LanePool::Loop(int lane) {
@@ -74,8 +94,18 @@ void LanePool::Loop(int lane) {
     if (lane >= active_) continue;
     const std::function<void(int)>& work = *work_;
     lock.unlock();
-    work(lane);
+    std::exception_ptr failure;
+    bool is_reason = true;
+    try {
+      work(lane);
+    } catch (const Abandoned&) {
+      failure = std::current_exception();
+      is_reason = false;
+    } catch (...) {
+      failure = std::current_exception();
+    }
     lock.lock();
+    if (failure != nullptr) Remember(std::move(failure), is_reason);
     if (--running_ == 0) end_.notify_one();
   }
 }

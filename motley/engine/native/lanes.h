@@ -4,6 +4,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <mutex>
 #include <thread>
@@ -11,17 +12,23 @@
 
 namespace motley::engine::native {
 
+// What Barrier::Wait throws when another lane will not come.
+struct Abandoned {};
+
 // Where `count` lanes wait for each other. Spins briefly, because lanes usually arrive together,
 // then sleeps, because another program may have taken a core.
 class Barrier {
  public:
   explicit Barrier(int count) : count_(count) {}
   void Wait();
+  // Called by a lane that cannot go on: all who wait or will wait stop.
+  void Abandon();
 
  private:
   const int count_;
   std::atomic<int> arrived_{0};
   std::atomic<std::uint32_t> round_{0};
+  std::atomic<bool> abandoned_{false};
 };
 
 // One thread per lane, kept for the life of the device. Each runs its libraries with one thread, so
@@ -36,11 +43,13 @@ class LanePool {
   LanePool& operator=(const LanePool&) = delete;
 
   int size() const { return static_cast<int>(threads_.size()); }
-  // Calls work(lane) on the first `lanes` lanes and returns when all have returned.
+  // Calls work(lane) on the first `lanes` lanes and returns when all have returned. When some have
+  // thrown instead, throws what the first of them did, rather the reason than an Abandoned.
   void Run(int lanes, const std::function<void(int lane)>& work);
 
  private:
   void Loop(int lane);
+  void Remember(std::exception_ptr failure, bool is_reason);
   void Stop();
 
   std::mutex mutex_;
@@ -50,6 +59,8 @@ class LanePool {
   int active_ = 0;   // lanes that take part in this round
   int running_ = 0;  // of these, not yet done
   bool stop_ = false;
+  std::exception_ptr failure_;
+  bool failure_is_reason_ = false;
   std::vector<std::thread> threads_;
 };
 

@@ -107,6 +107,10 @@ class NativeDevice final : public Device {
   // Makes and binds every program that the chunks need, so that the lanes can start at once.
   Status Compile(int active, bool training, const float* weights);
   Program& Find(Lane& lane, std::int64_t samples, bool training, const float* weights);
+  // Runs work(lane) on the lanes; false when they stopped before the end.
+  Result<bool> RunLanes(int active, Barrier& barrier, const std::function<void(int)>& work);
+  // The result of a step that did not compute a single sample.
+  StepResult Nothing(const StepRequest& request) const;
   void RunTraining(int lane, int active, const StepRequest& request, Barrier& barrier);
   void RunInference(int lane, int active, const ForwardRequest& request, Barrier& barrier);
   void PointAt(LaneRun& run, const data::Batch& batch, std::int64_t begin) const;
@@ -227,6 +231,35 @@ std::vector<LayerTime> NativeDevice::profile() const {
   return times;
 }
 
+Result<bool> NativeDevice::RunLanes(int active, Barrier& barrier,
+                                    const std::function<void(int)>& work) {
+  try {
+    pool_.Run(active, [&](int lane) {
+      try {
+        work(lane);
+      } catch (...) {
+        barrier.Abandon();
+        throw;
+      }
+    });
+  } catch (const Stopped&) {
+    return false;
+  } catch (const std::bad_alloc&) {
+    return base::Unavailable("{}: not enough memory for this batch", graph_->name())
+        .WithFix("use a smaller batch");
+  } catch (const std::exception& error) {
+    return base::Internal("{}: a lane failed: {}", graph_->name(), error.what());
+  }
+  return true;
+}
+
+StepResult NativeDevice::Nothing(const StepRequest& request) const {
+  std::fill(request.gradient.begin(), request.gradient.end(), 0.0F);
+  std::fill(request.buffer_sums.begin(), request.buffer_sums.end(), 0.0F);
+  if (request.on_bucket) request.on_bucket(0, graph_->parameter_count());
+  return StepResult{};
+}
+
 void NativeDevice::PointAt(LaneRun& run, const data::Batch& batch, std::int64_t begin) const {
   run.images = batch.images.data() + begin * graph::Count(graph_->input_shape());
   run.labels = batch.labels.data() + begin;
@@ -252,10 +285,14 @@ void NativeDevice::RunTraining(int lane, int active, const StepRequest& request,
   run.buffer_sums = own.buffer_sums.data();
   run.barrier = LanesMeet() ? &barrier : nullptr;
   run.meetings = meetings_;
-  const auto must_stop = [&] {
-    return (request.cancel != nullptr && request.cancel->load(std::memory_order_relaxed)) ||
-           clock_.Now() >= request.deadline;
+  const auto cancelled = [&] {
+    return request.cancel != nullptr && request.cancel->load(std::memory_order_relaxed);
   };
+  const auto must_stop = [&, cancelled] { return cancelled() || clock_.Now() >= request.deadline; };
+  // A batch norm over everything leaves nothing to return at a deadline but all or nothing. Once
+  // the backward pass has begun, parts of the gradient may have been announced.
+  run.stop_forward = LanesMeet() ? std::function<bool()>(must_stop) : cancelled;
+  run.stop_backward = cancelled;
   bool announced = false;
   for (const Chunk& chunk : own.chunks) {
     // Lanes that meet must go through together.
@@ -309,11 +346,7 @@ Result<StepResult> NativeDevice::Step(const StepRequest& request) {
   const auto cancelled = [&] { return request.cancel != nullptr && request.cancel->load(); };
   if (cancelled()) return base::Cancelled("the step was cancelled");
   std::fill(request.buffer_sums.begin(), request.buffer_sums.end(), 0.0F);
-  if (request.batch->size() == 0 || clock_.Now() >= request.deadline) {
-    std::fill(request.gradient.begin(), request.gradient.end(), 0.0F);
-    if (request.on_bucket) request.on_bucket(0, graph_->parameter_count());
-    return StepResult{};
-  }
+  if (request.batch->size() == 0 || clock_.Now() >= request.deadline) return Nothing(request);
   const int active = AssignChunks(request.batch->size(), true);
   MOTLEY_RETURN_IF_ERROR(Compile(active, true, request.weights.data()));
 
@@ -326,8 +359,11 @@ Result<StepResult> NativeDevice::Step(const StepRequest& request) {
   }
   const double begin = clock_.Now();
   Barrier barrier(active);
-  pool_.Run(active, [&](int lane) { RunTraining(lane, active, request, barrier); });
+  MOTLEY_ASSIGN_OR_RETURN(const bool finished, RunLanes(active, barrier, [&](int lane) {
+                            RunTraining(lane, active, request, barrier);
+                          }));
   if (cancelled()) return base::Cancelled("the step was cancelled");
+  if (!finished) return Nothing(request);
   for (std::size_t l = 0; l < static_cast<std::size_t>(active); ++l) {
     AddTo(request.buffer_sums.data(), lanes_[l].buffer_sums.data(), graph_->buffer_count());
   }
@@ -368,7 +404,9 @@ Result<StepResult> NativeDevice::Forward(const ForwardRequest& request) {
   MOTLEY_RETURN_IF_ERROR(Compile(active, false, request.weights.data()));
   const double begin = clock_.Now();
   Barrier barrier(active);
-  pool_.Run(active, [&](int lane) { RunInference(lane, active, request, barrier); });
+  MOTLEY_RETURN_IF_ERROR(RunLanes(active, barrier, [&](int lane) {
+                           RunInference(lane, active, request, barrier);
+                         }).status());
   return Collect(active, clock_.Now() - begin);
 }
 

@@ -354,6 +354,7 @@ void Program::Forward(LaneRun& run) {
   const Value& input = values_.front();
   std::copy_n(run.images, input.layout.size(), At(input.data));
   for (Step& step : steps_) {
+    if (run.stop_forward && run.stop_forward()) throw Stopped();
     Timed(step.forward_seconds, [&] { step.kernel->Forward(run); });
     ++step.runs;
   }
@@ -411,6 +412,7 @@ void Program::AddProfile(std::vector<LayerTime>& times) const {
 void Program::Backward(LaneRun& run, const std::function<void(NodeId)>& on_node) {
   for (std::size_t s = steps_.size(); s-- > 0;) {
     Step& step = steps_[s];
+    if (run.stop_backward && run.stop_backward()) throw Stopped();
     if (step.reached) {
       Timed(step.backward_seconds, [&] { step.kernel->Backward(run); });
     } else if (step.has_parameters && !run.accumulate) {

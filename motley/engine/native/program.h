@@ -36,8 +36,9 @@ class Program {
   // Places the program in memory of at least arena_floats; quick when nothing has changed.
   void Bind(float* arena);
 
-  // One pass over the samples of `run`; requires Bind. In training the backward pass follows, and
-  // on_node(id) is called when the lane's gradient of a node's parameters is complete.
+  // One pass over the samples of `run`; requires Bind. Throws Stopped where `run` wants to end. In
+  // training the backward pass follows, and on_node(id) is called when the lane's gradient of a
+  // node's parameters is complete.
   void Run(LaneRun& run, const std::function<void(graph::NodeId)>& on_node);
 
   // Adds what the steps have taken so far to `times`, one entry per step of the program.
