@@ -97,10 +97,11 @@ Status SaveStart(const fs::path& folder, const graph::Model& model, const data::
 // Whole training steps: forward, backward, update.
 class Stepper {
  public:
-  Stepper(graph::Model& model, engine::Device& device, const data::Batch& batch)
+  Stepper(graph::Model& model, engine::Device& device, const data::Batch& batch, int threads)
       : model_(model),
         device_(device),
         batch_(batch),
+        threads_(threads),
         gradient_(model.weights.size()),
         velocity_(model.weights.size()),
         buffer_sums_(model.buffers.size()) {}
@@ -113,7 +114,7 @@ class Stepper {
     request.gradient = gradient_;
     request.buffer_sums = buffer_sums_;
     MOTLEY_ASSIGN_OR_RETURN(const engine::StepResult result, device_.Step(request));
-    optim::SgdUpdate(kUpdate, gradient_, result.samples_done, model_.weights, velocity_);
+    optim::SgdUpdate(kUpdate, gradient_, result.samples_done, model_.weights, velocity_, threads_);
     return result.loss_sum / static_cast<double>(result.samples_done);
   }
 
@@ -134,6 +135,7 @@ class Stepper {
   graph::Model& model_;
   engine::Device& device_;
   const data::Batch& batch_;
+  int threads_;  // of the update
   std::vector<float> gradient_, velocity_, buffer_sums_;
   base::RealClock clock_;
 };
@@ -203,7 +205,7 @@ Result<int> Bench(const BenchArgs& args, const Environment& environment) {
                                                   .kernel_choices = {},
                                                   .kernel_cache = KernelCacheFile(environment),
                                                   .profile = args.profile}));
-  Stepper stepper(model, *device, batch);
+  Stepper stepper(model, *device, batch, threads);
   MOTLEY_ASSIGN_OR_RETURN(const BenchFigures figures, Measure(stepper, threads, args.seconds));
   ReportBench(args, figures, *device);
   return kExitDone;

@@ -5,6 +5,7 @@
 
 #include "motley/base/rng.h"
 #include "motley/data/batch.h"
+#include "motley/engine/dropout_hash.h"
 
 namespace motley::engine {
 
@@ -18,15 +19,6 @@ inline std::uint64_t DropoutKey(std::uint64_t seed, std::uint64_t epoch, data::S
 // Keep when the element's 32-bit hash is at least this.
 inline std::uint32_t DropoutThreshold(float probability) {
   return static_cast<std::uint32_t>(static_cast<double>(probability) * 4294967296.0);
-}
-
-inline bool DropoutKeep(std::uint64_t key, std::uint64_t element, std::uint32_t threshold) {
-  // murmur3's finaliser on 32 bits: vectorises, unlike a 64-bit multiply.
-  auto x = static_cast<std::uint32_t>(key) + static_cast<std::uint32_t>(element) * 0x9e3779b9U;
-  x ^= static_cast<std::uint32_t>(key >> 32);
-  x = (x ^ (x >> 16)) * 0x85ebca6bU;
-  x = (x ^ (x >> 13)) * 0xc2b2ae35U;
-  return (x ^ (x >> 16)) >= threshold;
 }
 
 }  // namespace motley::engine

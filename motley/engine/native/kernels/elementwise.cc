@@ -64,20 +64,29 @@ class Dropout final : public Kernel {
  private:
   void Apply(const LaneRun& run, const float* x, float* y, bool accumulate) const {
     const std::int64_t pixels = layout_.pixels(), inner = layout_.inner;
+    simd::DropoutRun part{.threshold = threshold_, .scale = scale_};
+    const auto apply = [&](std::int64_t at, std::int64_t element, std::int64_t step,
+                           std::int64_t count) {
+      part.first = static_cast<std::uint32_t>(element);
+      part.step = static_cast<std::uint32_t>(step);
+      part.count = count;
+      loops_.dropout(x + at, y + at, part, accumulate);
+    };
     for (std::int64_t n = 0; n < layout_.n; ++n) {
-      const std::uint64_t key = DropoutKey(run.seed, run.epoch, run.ids[n], node_);
-      for (std::int64_t c = 0; c < layout_.outer() * inner; ++c) {
-        const std::int64_t base = n * layout_.sample_size() + layout_.ChannelOffset(c);
-        for (std::int64_t s = 0; s < pixels; ++s) {
-          const auto element = static_cast<std::uint64_t>(c * pixels + s);
-          const float factor = DropoutKeep(key, element, threshold_) ? scale_ : 0.0F;
-          const float value = x[base + s * inner] * factor;
-          y[base + s * inner] = accumulate ? y[base + s * inner] + value : value;
+      part.key = DropoutKey(run.seed, run.epoch, run.ids[n], node_);
+      for (std::int64_t o = 0; o < layout_.outer(); ++o) {
+        const std::int64_t base = (n * layout_.outer() + o) * pixels * inner;
+        const std::int64_t first = o * inner * pixels;
+        if (inner == 1) {
+          apply(base, first, 1, pixels);
+          continue;
         }
+        for (std::int64_t s = 0; s < pixels; ++s) apply(base + s * inner, first + s, pixels, inner);
       }
     }
   }
 
+  const simd::Loops& loops_ = simd::BestLoops();
   Layout layout_;
   int node_;
   bool training_;

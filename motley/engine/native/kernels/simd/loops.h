@@ -30,6 +30,25 @@ struct NormaliseBackward {
   bool add_to_dx, add_to_other;
 };
 
+// Max pooling of `count` outputs side by side. Their windows begin `in_step` floats apart, their
+// results `out_step`; place t of a window lies taps[t] floats behind its beginning and is
+// remembered as ids[t].
+struct PoolRun {
+  std::int64_t count = 0, in_step = 0, out_step = 0;
+  const std::int64_t* taps = nullptr;
+  const std::uint8_t* ids = nullptr;
+  int places = 0;
+  int width = kWidth;  // channels, at most kWidth
+};
+
+// Dropout of `count` floats side by side: elements first, first + step, … of the sample.
+struct DropoutRun {
+  std::uint64_t key = 0;
+  std::uint32_t first = 0, step = 1, threshold = 0;
+  float scale = 1.0F;
+  std::int64_t count = 0;
+};
+
 // The loops over memory, compiled for each level of vector instructions, because the compiler may
 // assume only the oldest processor elsewhere. Sums are added to what is there; floats are summed in
 // short runs and the runs in double, so that large images lose no digits. Results may be written
@@ -54,6 +73,13 @@ struct Loops {
   // `y`, `dx` and `d_other` may be null.
   void (*normalise_backward)(const float* x, const float* y, const float* dy, float* dx,
                              float* d_other, const Strip& strip, const NormaliseBackward& n);
+  // The largest of each window, and where it was: the first of equals.
+  void (*max_pool)(const float* x, float* y, std::uint8_t* where, const PoolRun& run);
+  // dx += dy where the largest was.
+  void (*max_pool_backward)(const float* dy, const std::uint8_t* where, float* dx,
+                            const PoolRun& run);
+  // y = x * scale where kept, else 0; or adds that.
+  void (*dropout)(const float* x, float* y, const DropoutRun& run, bool add);
 };
 
 // The fastest that this processor has, or that ONEDNN_MAX_CPU_ISA allows.

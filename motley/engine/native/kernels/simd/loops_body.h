@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "motley/engine/dropout_hash.h"
 #include "motley/engine/native/kernels/simd/levels.h"
 #include "motley/engine/native/kernels/simd/loops.h"
 
@@ -262,6 +263,95 @@ void BackwardStrip(const float* x, const float* y, const float* dy, float* dx, f
   }
 }
 
+typedef std::int32_t IntVec __attribute__((vector_size(kBytes)));
+typedef std::uint8_t ByteVec __attribute__((vector_size(kLanes)));
+typedef std::uint8_t LooseByteVec __attribute__((vector_size(kLanes), aligned(1), may_alias));
+
+void MaxPool(const float* x, float* y, std::uint8_t* where, const PoolRun& run) {
+  for (std::int64_t o = 0; o < run.count; ++o) {
+    const float* const window = x + o * run.in_step;
+    float* const out = y + o * run.out_step;
+    std::uint8_t* const at = where + o * run.out_step;
+    if (run.width < kWidth) {
+      for (int i = 0; i < run.width; ++i) {
+        float best = window[run.taps[0] + i];
+        std::uint8_t id = run.ids[0];
+        for (int t = 1; t < run.places; ++t) {
+          const float value = window[run.taps[t] + i];
+          id = best < value ? run.ids[t] : id;
+          best = best < value ? value : best;
+        }
+        out[i] = best;
+        at[i] = id;
+      }
+      continue;
+    }
+    Group best = Load(window + run.taps[0]);
+    IntVec id[kParts];
+    MOTLEY_EACH(i) id[i] = run.ids[0] - IntVec{};
+    for (int t = 1; t < run.places; ++t) {
+      const Group value = Load(window + run.taps[t]);
+      const IntVec this_id = run.ids[t] - IntVec{};
+      MOTLEY_EACH(i) {
+        const IntVec larger = best.part[i] < value.part[i];
+        id[i] = larger ? this_id : id[i];
+        best.part[i] = larger ? value.part[i] : best.part[i];
+      }
+    }
+    Store(out, best);
+    MOTLEY_EACH(i) {
+      *reinterpret_cast<LooseByteVec*>(at + i * kLanes) = __builtin_convertvector(id[i], ByteVec);
+    }
+  }
+}
+
+void MaxPoolBackward(const float* dy, const std::uint8_t* where, float* dx, const PoolRun& run) {
+  for (std::int64_t o = 0; o < run.count; ++o) {
+    float* const window = dx + o * run.in_step;
+    const float* const gradient = dy + o * run.out_step;
+    const std::uint8_t* const at = where + o * run.out_step;
+    if (run.width < kWidth) {
+      for (int t = 0; t < run.places; ++t) {
+        for (int i = 0; i < run.width; ++i) {
+          if (at[i] == run.ids[t]) window[run.taps[t] + i] += gradient[i];
+        }
+      }
+      continue;
+    }
+    const Group g = Load(gradient);
+    IntVec id[kParts];
+    MOTLEY_EACH(i) {
+      const ByteVec bytes = *reinterpret_cast<const LooseByteVec*>(at + i * kLanes);
+      id[i] = __builtin_convertvector(bytes, IntVec);
+    }
+    for (int t = 0; t < run.places; ++t) {
+      const IntVec this_id = run.ids[t] - IntVec{};
+      Group sum = Load(window + run.taps[t]);
+      MOTLEY_EACH(i) sum.part[i] += id[i] == this_id ? g.part[i] : Vec{};
+      Store(window + run.taps[t], sum);
+    }
+  }
+}
+
+// Left to the compiler, which must be told that operand and result may be the same array but not
+// shifted.
+template <bool kAdd>
+void DropoutRange(const float* x, float* y, const DropoutRun& run) {
+  const auto count = static_cast<std::uint32_t>(run.count);
+  const std::uint64_t key = run.key;
+  const std::uint32_t first = run.first, step = run.step, threshold = run.threshold;
+  const float scale = run.scale;
+#pragma omp simd
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const float value = DropoutKeep(key, first + i * step, threshold) ? x[i] * scale : 0.0F;
+    y[i] = kAdd ? y[i] + value : value;
+  }
+}
+
+void Dropout(const float* x, float* y, const DropoutRun& run, bool add) {
+  (add ? DropoutRange<true> : DropoutRange<false>)(x, y, run);
+}
+
 #undef MOTLEY_EACH
 
 constexpr Loops kLoops = {.add_to = AddTo,
@@ -271,7 +361,10 @@ constexpr Loops kLoops = {.add_to = AddTo,
                           .moments = Moments,
                           .normalise = NormaliseStrip,
                           .reduce_gradient = ReduceGradient,
-                          .normalise_backward = BackwardStrip};
+                          .normalise_backward = BackwardStrip,
+                          .max_pool = MaxPool,
+                          .max_pool_backward = MaxPoolBackward,
+                          .dropout = Dropout};
 
 }  // namespace
 
