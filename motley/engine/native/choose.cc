@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "motley/base/clock.h"
+#include "motley/engine/native/kernel_timer.h"
 
 namespace motley::engine::native {
 namespace {
@@ -29,47 +29,6 @@ std::string Geometry(const graph::ConvAttrs& a, const Layout& in, bool wants_gra
                      a.pad.top, a.pad.left, a.pad.bottom, a.pad.right, a.dilation_h, a.dilation_w,
                      a.groups, a.out_channels, a.bias, wants_gradient);
 }
-
-// A kernel with memory of its own, for timing.
-class Bench {
- public:
-  Bench(std::unique_ptr<Kernel> kernel, const Layout& in, const Layout& out, bool wants_gradient)
-      : kernel_(std::move(kernel)),
-        in_(in.size()),
-        out_(out.size()),
-        in_grad_(in.size()),
-        out_grad_(out.size()),
-        scratch_(kernel_->needs().scratch_floats),
-        workspace_(kernel_->needs().workspace_floats) {
-    kernel_->Bind({.in = {in_.data()},
-                   .out = out_.data(),
-                   .in_grad = {wants_gradient ? in_grad_.data() : nullptr},
-                   .accumulate = {false},
-                   .out_grad = out_grad_.data(),
-                   .workspace = workspace_.data(),
-                   .scratch = scratch_.data()});
-  }
-
-  // Seconds of one forward and backward pass: the best of three after one to warm up. Stops as soon
-  // as it is clear that the answer is above `give_up_after`.
-  double Time(LaneRun& run, double give_up_after) {
-    const base::RealClock clock;
-    double best = std::numeric_limits<double>::infinity();
-    for (int repetition = 0; repetition < 4; ++repetition) {
-      const double begin = clock.Now();
-      kernel_->Forward(run);
-      kernel_->Backward(run);
-      const double seconds = clock.Now() - begin;
-      if (repetition > 0) best = std::min(best, seconds);
-      if (seconds > 3.0 * give_up_after) return seconds;
-    }
-    return best;
-  }
-
- private:
-  std::unique_ptr<Kernel> kernel_;
-  AlignedFloats in_, out_, in_grad_, out_grad_, scratch_, workspace_;
-};
 
 }  // namespace
 
@@ -140,11 +99,13 @@ double ConvChooser::Measure(graph::NodeId id, const ConvChoice& choice, const La
   LaneRun run;
   run.weights = weights;
   run.gradients = gradients;
-  double seconds = Bench(std::move(kernel), wanted, out, wants_gradient).Time(run, give_up_after);
+  double seconds =
+      KernelTimer(std::move(kernel), wanted, out, wants_gradient).Time(run, give_up_after);
   if (!in.SameOrder(wanted)) {
     context.in = {in};
     context.out = wanted;
-    seconds += Bench(MakeConvert(context), in, wanted, wants_gradient).Time(run, give_up_after);
+    seconds +=
+        KernelTimer(MakeConvert(context), in, wanted, wants_gradient).Time(run, give_up_after);
   }
   return seconds;
 }

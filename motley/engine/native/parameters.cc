@@ -1,5 +1,7 @@
 #include "motley/engine/native/parameters.h"
 
+#include <algorithm>
+
 namespace motley::engine::native {
 namespace {
 
@@ -47,7 +49,10 @@ void Parameters::SetGradientLayout(int index, const dnnl::memory::desc& plain,
                                    const dnnl::memory::desc& layout) {
   auto& entry = gradients_[static_cast<std::size_t>(index)];
   if (entry.has_value() || plain == layout) return;
-  entry = GradientEntry{layout, Reorder(layout, plain, engine_)};
+  std::int64_t size = 1;
+  for (const std::int64_t dim : plain.dims()) size *= dim;
+  const bool is_part = size < graph_.parameters()[static_cast<std::size_t>(index)].size;
+  entry = GradientEntry{layout, Reorder(layout, plain, engine_), is_part};
 }
 
 std::int64_t Parameters::GradientSize(int index) const {
@@ -63,6 +68,9 @@ bool Parameters::GradientIsPlain(int index) const {
 void Parameters::ExportGradient(int index, const float* gradient, float* canonical) {
   auto& entry = gradients_[static_cast<std::size_t>(index)];
   MOTLEY_CHECK(entry.has_value(), "gradient {} is canonical already", index);
+  if (entry->is_part) {
+    std::fill_n(canonical, graph_.parameters()[static_cast<std::size_t>(index)].size, 0.0F);
+  }
   entry->reorder.Execute(gradient, canonical);
 }
 

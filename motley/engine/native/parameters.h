@@ -31,7 +31,8 @@ class Parameters {
   explicit Parameters(const graph::Graph& graph, dnnl::engine engine);
 
   // A copy of parameter `index` in `layout`, valid after each Refresh. The same request gives the
-  // same copy. `plain` describes the canonical layout in the dimensions that `layout` uses.
+  // same copy. `plain` describes the canonical layout in the dimensions that `layout` uses, or the
+  // part of it that is wanted.
   // Copies that only the backward pass reads are not refreshed for inference.
   float* Copy(int index, const dnnl::memory::desc& plain, const dnnl::memory::desc& layout,
               bool backward_only);
@@ -63,6 +64,7 @@ class Parameters {
   struct GradientEntry {
     dnnl::memory::desc layout;
     Reorder reorder;
+    bool is_part = false;  // the rest of the gradient is zero
   };
 
   const graph::Graph& graph_;

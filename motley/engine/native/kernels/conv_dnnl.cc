@@ -6,6 +6,7 @@
 #include "motley/engine/native/kernels/dnnl_kernel.h"
 #include "motley/engine/native/kernels/kernels.h"
 #include "motley/engine/native/kernels/simd/loops.h"
+#include "motley/engine/native/kernels/trim.h"
 #include "motley/engine/native/reorder.h"
 
 namespace motley::engine::native {
@@ -20,23 +21,25 @@ memory::desc AnyLayout(const Dims& dims) { return {dims, memory::data_type::f32,
 // A convolution in oneDNN's terms.
 struct Geometry {
   Dims weights, bias, strides, dilations, pad_before, pad_after;
+  memory::desc plain_weights;  // these weights among the canonical ones
 
-  Geometry(const graph::ConvAttrs& a, std::int64_t in_channels)
-      : bias{a.out_channels},
-        strides{a.stride_h, a.stride_w},
-        dilations{a.dilation_h - 1, a.dilation_w - 1},
-        pad_before{a.pad.top, a.pad.left},
-        pad_after{a.pad.bottom, a.pad.right} {
-    if (a.groups == 1) {
-      weights = {a.out_channels, in_channels, a.kernel_h, a.kernel_w};
-    } else {
-      weights = {a.groups, a.out_channels / a.groups, in_channels / a.groups, a.kernel_h,
-                 a.kernel_w};
-    }
+  Geometry(const graph::ConvAttrs& whole, const Layout& in, const Layout& out)
+      : bias{whole.out_channels},
+        strides{whole.stride_h, whole.stride_w},
+        dilations{whole.dilation_h - 1, whole.dilation_w - 1} {
+    const TrimmedConv trimmed(whole, in, out);
+    const graph::ConvAttrs& a = trimmed.attrs;
+    pad_before = {a.pad.top, a.pad.left};
+    pad_after = {a.pad.bottom, a.pad.right};
+    weights = Weights(a, in.c);
+    const Dims all = Weights(whole, in.c);
+    plain_weights =
+        trimmed.Part({all, memory::data_type::f32, all.size() == 4 ? Tag::oihw : Tag::goihw});
   }
 
-  memory::desc PlainWeights() const {
-    return {weights, memory::data_type::f32, weights.size() == 4 ? Tag::oihw : Tag::goihw};
+  static Dims Weights(const graph::ConvAttrs& a, std::int64_t in_channels) {
+    if (a.groups == 1) return {a.out_channels, in_channels, a.kernel_h, a.kernel_w};
+    return {a.groups, a.out_channels / a.groups, in_channels / a.groups, a.kernel_h, a.kernel_w};
   }
   memory::desc Bias(bool present) const {
     return present ? memory::desc(bias, memory::data_type::f32, Tag::x) : memory::desc();
@@ -133,13 +136,13 @@ ConvDnnl::ConvDnnl(const KernelContext& context, const ConvLayouts& layouts)
       gradient_desc_(layouts.gradient),
       forward_weights_desc_(layouts.forward_weights),
       backward_weights_desc_(layouts.backward_weights) {
-  const Geometry g(context.node().conv(), in_.c);
+  const Geometry g(context.node().conv(), in_, context.out);
   const auto& tensors = context.graph.parameters();
   bias_desc_ = g.Bias(bias_);
   if (bias_) bias_offset_ = tensors[static_cast<std::size_t>(weight_index_) + 1].offset;
 
   Parameters& parameters = context.parameters;
-  const memory::desc plain = g.PlainWeights();
+  const memory::desc& plain = g.plain_weights;
   forward_weights_ = parameters.Copy(weight_index_, plain, forward_weights_desc_, false);
   const ForwardDesc forward = MakeForward(g, bias_, training_, src_desc_, forward_weights_desc_,
                                           dst_desc_, engine_, relu_ceiling_);
@@ -226,7 +229,7 @@ ConvLayouts FindConvLayouts(const graph::Graph& graph, graph::NodeId id, dnnl::a
   const graph::Node& node = graph.node(id);
   const Layout in = PlainLayout(graph.node(node.inputs[0]).shape, kSamples);
   const Layout out = PlainLayout(node.shape, kSamples);
-  const Geometry g(node.conv(), in.c);
+  const Geometry g(node.conv(), in, out);
   const bool bias = node.conv().bias;
   const memory::desc any = AnyLayout(g.weights);
 

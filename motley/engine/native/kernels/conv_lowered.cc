@@ -6,33 +6,37 @@
 
 #include "motley/engine/native/kernels/kernels.h"
 #include "motley/engine/native/kernels/simd/loops.h"
+#include "motley/engine/native/kernels/trim.h"
 
 namespace motley::engine::native {
 namespace {
 
 class ConvLowered final : public Kernel {
  public:
-  explicit ConvLowered(const KernelContext& context)
+  ConvLowered(const KernelContext& context, std::int64_t rows)
       : gemm_(context.gemm),
         loops_(simd::BestLoops()),
         relu_ceiling_(context.relu_ceiling),
-        attrs_(context.node().conv()),
+        trimmed_(context.node().conv(), context.in[0], context.out),
+        attrs_(trimmed_.attrs),
         in_(context.in[0]),
         out_(context.out),
         patch_(in_.c * attrs_.kernel_h * attrs_.kernel_w),
         weight_index_(context.graph.parameters_of(context.id).front()) {
     using dnnl::memory;
     const memory::dims dims{attrs_.out_channels, in_.c, attrs_.kernel_h, attrs_.kernel_w};
-    const memory::desc plain(dims, memory::data_type::f32, memory::format_tag::oihw);
-    const memory::desc rows(dims, memory::data_type::f32, memory::format_tag::ohwi);
-    weights_ = context.parameters.Copy(weight_index_, plain, rows, false);
-    if (context.training) context.parameters.SetGradientLayout(weight_index_, plain, rows);
+    const graph::ConvAttrs& whole = context.node().conv();
+    const memory::desc plain =
+        trimmed_.Part({{whole.out_channels, in_.c, whole.kernel_h, whole.kernel_w},
+                       memory::data_type::f32,
+                       memory::format_tag::oihw});
+    const memory::desc hwi(dims, memory::data_type::f32, memory::format_tag::ohwi);
+    weights_ = context.parameters.Copy(weight_index_, plain, hwi, false);
+    if (context.training) context.parameters.SetGradientLayout(weight_index_, plain, hwi);
     if (attrs_.bias) {
       bias_offset_ = context.graph.parameters()[static_cast<std::size_t>(weight_index_) + 1].offset;
     }
-    // About a thousand rows make a GEMM as fast as it gets; more would only cost memory.
-    constexpr std::int64_t kRows = 512;
-    images_ = std::clamp<std::int64_t>(kRows / out_.pixels(), 1, in_.n);
+    images_ = std::clamp<std::int64_t>(rows / out_.pixels(), 1, in_.n);
   }
 
   KernelNeeds needs() const override {
@@ -154,7 +158,8 @@ class ConvLowered final : public Kernel {
   const Gemm& gemm_;
   const simd::Loops& loops_;
   std::optional<float> relu_ceiling_;
-  graph::ConvAttrs attrs_;
+  TrimmedConv trimmed_;
+  const graph::ConvAttrs& attrs_;
   Layout in_, out_;
   std::int64_t patch_;
   int weight_index_;
@@ -167,8 +172,8 @@ class ConvLowered final : public Kernel {
 
 bool CanLower(const graph::Node& node) { return node.conv().groups == 1; }
 
-std::unique_ptr<Kernel> MakeConvLowered(const KernelContext& context) {
-  return std::make_unique<ConvLowered>(context);
+std::unique_ptr<Kernel> MakeConvLowered(const KernelContext& context, std::int64_t rows) {
+  return std::make_unique<ConvLowered>(context, rows);
 }
 
 }  // namespace motley::engine::native

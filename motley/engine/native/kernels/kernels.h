@@ -30,7 +30,11 @@ std::unique_ptr<Kernel> MakeConvDnnl(const KernelContext& context, const ConvLay
 
 // Convolution as one GEMM over lowered patches: input and output NHWC, groups = 1.
 bool CanLower(const graph::Node& node);
-std::unique_ptr<Kernel> MakeConvLowered(const KernelContext& context);
+// How many rows a GEMM gets at least, where the batch has as many: `rows` / output pixels images
+// are lowered at once (b_p). More cost only memory; bench/lowering shows the trade.
+constexpr std::int64_t kLoweredRows = 512;
+std::unique_ptr<Kernel> MakeConvLowered(const KernelContext& context,
+                                        std::int64_t rows = kLoweredRows);
 
 // Converts between layouts of the same values.
 std::unique_ptr<Kernel> MakeConvert(const KernelContext& context);
