@@ -57,7 +57,7 @@ struct LayerTime {
   std::string layer, kernel;
   struct Pass {
     double seconds = 0.0;
-    double flops = 0.0;  // multiply-accumulates of convolutions and GEMMs, counted twice
+    double flops = 0.0;  // of the convolution or GEMM as it stands in the graph
     double bytes = 0.0;  // operands and results, each once: what a perfect cache would move
   };
   Pass forward, backward;

@@ -21,7 +21,9 @@ struct SgdOptions {
 //
 // Every element depends on its own index only: a caller may cut the arrays anywhere, and the number
 // of threads does not change a bit of the result. Small arrays are updated in the calling thread.
-void SgdUpdate(const SgdOptions& options, std::span<const float> gradient_sum, std::int64_t samples,
+//
+// False when a weight is not finite any more: training has diverged.
+bool SgdUpdate(const SgdOptions& options, std::span<const float> gradient_sum, std::int64_t samples,
                std::span<float> weights, std::span<float> velocity, int threads = 1);
 
 }  // namespace motley::optim

@@ -136,8 +136,10 @@ base::Status Loop::Step() {
   MOTLEY_ASSIGN_OR_RETURN(const engine::StepResult result, Compute(item));
   optim::SgdOptions sgd = options_.sgd;
   sgd.learning_rate = static_cast<float>(learning_rate);
-  optim::SgdUpdate(sgd, gradient_, result.samples_done, state_.weights, state_.velocity,
-                   options_.update_threads);
+  if (!optim::SgdUpdate(sgd, gradient_, result.samples_done, state_.weights, state_.velocity,
+                        options_.update_threads)) {
+    return Diverged("a weight", state_.step + 1);
+  }
   MOTLEY_RETURN_IF_ERROR(UpdateBuffers(result.samples_done));
 
   MOTLEY_RETURN_IF_ERROR(feed_.Commit(item.ticket));

@@ -52,9 +52,16 @@ TEST(FusionTest, TheFirstBatchNormTakesTheAdditionAndWaitsForWhatItAdds) {
 
 TEST(FusionTest, AnAdditionWithoutReluIsTakenToo) {
   GraphBuilder b("net", {4, 5, 5});
+  const NodeId norm = b.BatchNorm("bn", b.Conv("conv", b.input(), kConv));
+  const NodeId sum = b.Sum("add", b.input(), norm);
+  EXPECT_EQ(Describe(Build(std::move(b), sum)), "conv bn..add+input pool flat fc loss");
+}
+
+TEST(FusionTest, AnAdditionOfTheBatchNormsOwnInputStandsAlone) {
+  GraphBuilder b("net", {4, 5, 5});
   const NodeId conv = b.Conv("conv", b.input(), kConv);
-  const NodeId sum = b.Sum("add", conv, b.BatchNorm("bn", conv));
-  EXPECT_EQ(Describe(Build(std::move(b), sum)), "conv bn..add+conv pool flat fc loss");
+  const NodeId sum = b.Relu("relu", b.Sum("add", conv, b.BatchNorm("bn", conv)));
+  EXPECT_EQ(Describe(Build(std::move(b), sum)), "conv bn add relu pool flat fc loss");
 }
 
 TEST(FusionTest, AValueThatSomebodyElseReadsIsKept) {

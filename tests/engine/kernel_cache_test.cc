@@ -101,7 +101,8 @@ TEST_F(KernelCacheTest, ADeviceChoosesByTheFile) {
   std::size_t lowered = 0;
   for (const auto& [layer, kernel] : choices()) lowered += kernel == "lowered" ? 1U : 0U;
   EXPECT_GT(lowered, 0U);
-  // Another kernel may want another layout, whose conversion was not measured yet; now all is known.
+  // Another kernel may want another layout, whose conversion was not measured yet; now all is
+  // known.
   text = base::ReadFile(file_).value();
   choices();
   EXPECT_EQ(base::ReadFile(file_).value(), text);

@@ -265,6 +265,18 @@ std::vector<SmallGraph> Simple() {
     return b.Concat("op", {b.FullyConnected("fc", x, {.out_features = 3}), x});
   };
   const auto add = [](GraphBuilder& b, NodeId x) { return b.Sum("op", x, b.Relu("relu", x)); };
+  const auto add_own_norm = [](GraphBuilder& b, NodeId x) {
+    return b.Sum("op", x, b.BatchNorm("bn", x));
+  };
+  const auto residual = [](int channels) {
+    return [channels](GraphBuilder& b, NodeId x) {
+      const NodeId y = b.BatchNorm("bn", b.Conv("other", x, Square(channels, 3, 1, 1)));
+      return b.Relu6("relu", b.Sum("op", y, x));
+    };
+  };
+  const auto residual_without_relu = [](GraphBuilder& b, NodeId x) {
+    return b.Sum("op", x, b.BatchNorm("bn", b.Conv("other", x, Square(16, 3, 1, 1))));
+  };
   const auto add_flat = [](GraphBuilder& b, NodeId x) {
     return b.Sum("op", x, b.FullyConnected("fc", x, {.out_features = 13}));
   };
@@ -292,6 +304,10 @@ std::vector<SmallGraph> Simple() {
       {"AddOf13", {13, 3, 5}, add},
       {"AddOf16", {16, 5, 5}, add},
       {"AddOfFeatures", {13}, add_flat},
+      {"AddOfItsOwnBatchNorm", {16, 5, 5}, add_own_norm},
+      {"ResidualOf13", {13, 5, 4}, residual(13)},
+      {"ResidualOf20", {20, 3, 3}, residual(20)},
+      {"ResidualWithoutRelu", {16, 5, 5}, residual_without_relu},
       {"ConcatOf3", {3, 5, 5}, concat},
       {"ConcatOf8", {8, 4, 4}, concat},
       {"ConcatOfFeatures", {5}, concat_flat},

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "motley/base/rng.h"
@@ -74,6 +75,20 @@ TEST_P(SgdTest, GivesTheSameBitsForAnyNumberOfThreads) {
     SgdUpdate(GetParam(), sum, 3, many_w, many_v, threads);
     EXPECT_EQ(many_w, one_w) << threads;
     EXPECT_EQ(many_v, one_v) << threads;
+  }
+}
+
+TEST_P(SgdTest, TellsWhenAWeightIsNotFiniteAnyMore) {
+  constexpr std::size_t kCount = (1 << 20) + 3;
+  std::vector<float> w(kCount, 1.0F), v(kCount, 0.0F), sum(kCount, 1.0F);
+  EXPECT_TRUE(SgdUpdate(GetParam(), sum, 1, w, v, 2));
+  for (const std::size_t at : {std::size_t{0}, kCount - 1}) {
+    for (const float bad :
+         {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+      std::vector<float> bad_w = w, bad_v = v, bad_sum = sum;
+      bad_sum[at] = bad;
+      EXPECT_FALSE(SgdUpdate(GetParam(), bad_sum, 1, bad_w, bad_v, 2));
+    }
   }
 }
 

@@ -116,21 +116,23 @@ ConvChoice ConvChooser::Fastest(graph::NodeId id, const Layout& in, bool wants_g
   constexpr std::int64_t kSamples = 8;
   Layout sample = in;
   sample.n = kSamples;
-  const std::string key = Geometry(graph_.node(id).conv(), sample, wants_gradient);
+  const std::string key =
+      Geometry(graph_.node(id).conv(), sample, wants_gradient) + " gemm " + gemm_.name();
   measured_as_[id] = key;
   const KernelCache::Times* times = cache_.Find(key);
-  if (times == nullptr) {
-    KernelCache::Times measured;
-    double best = std::numeric_limits<double>::infinity();
-    for (const ConvKernel kernel : kCandidates) {
-      const auto choice = Candidate(id, kernel);
-      if (!choice.has_value()) continue;
-      double& seconds = measured[Name(kernel)];
-      seconds = Measure(id, *choice, sample, wants_gradient, weights, best);
-      best = std::min(best, seconds);
-    }
-    times = &cache_.Add(key, std::move(measured));
+  KernelCache::Times measured = times == nullptr ? KernelCache::Times() : *times;
+  const std::size_t known = measured.size();
+  double least = std::numeric_limits<double>::infinity();
+  for (const auto& [name, seconds] : measured) least = std::min(least, seconds);
+  for (const ConvKernel kernel : kCandidates) {
+    if (measured.contains(Name(kernel))) continue;
+    const auto choice = Candidate(id, kernel);
+    if (!choice.has_value()) continue;
+    const double seconds = Measure(id, *choice, sample, wants_gradient, weights, least);
+    measured[Name(kernel)] = seconds;
+    least = std::min(least, seconds);
   }
+  if (measured.size() > known) times = &cache_.Add(key, std::move(measured));
   std::optional<ConvChoice> fastest;
   double best = std::numeric_limits<double>::infinity();
   for (const ConvKernel kernel : kCandidates) {

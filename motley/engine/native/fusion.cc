@@ -45,11 +45,16 @@ std::vector<Fusion> FuseNodes(const graph::Graph& graph) {
     const Op op = graph.node(id).op;
     if (op == Op::kBatchNorm) {
       const NodeId add = reader(id);
-      if (is(add, Op::kAdd) && by_last[static_cast<std::size_t>(add)].first == 0 &&
-          !absorbed[static_cast<std::size_t>(add)]) {
+      const bool free = is(add, Op::kAdd) && by_last[static_cast<std::size_t>(add)].first == 0 &&
+                        !absorbed[static_cast<std::size_t>(add)];
+      if (free) {
         const std::vector<NodeId>& inputs = graph.node(add).inputs;
-        fusion.other = inputs[0] == id ? inputs[1] : inputs[0];
-        extend(add);
+        const NodeId other = inputs[0] == id ? inputs[1] : inputs[0];
+        // A kernel would have to write and add to one gradient at the same time.
+        if (other != graph.node(id).inputs[0]) {
+          fusion.other = other;
+          extend(add);
+        }
       }
     }
     if (op == Op::kBatchNorm || op == Op::kConv) {

@@ -1,7 +1,9 @@
 #include "motley/engine/native/kernel_cache.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <oneapi/dnnl/dnnl.hpp>
@@ -20,7 +22,7 @@ constexpr std::uint64_t kMaxBytes = 16 << 20;
 
 std::string FirstLine() {
   const dnnl_version_t* const v = dnnl_version();
-  return fmt::format("motley kernels 1{0}{1}{0}oneDNN {2}.{3}.{4} isa {5:x}", kSeparator,
+  return fmt::format("motley kernels 2{0}{1}{0}oneDNN {2}.{3}.{4} isa {5:x}", kSeparator,
                      base::CpuModel(), v->major, v->minor, v->patch,
                      static_cast<unsigned>(dnnl_get_effective_cpu_isa()));
 }
@@ -41,7 +43,9 @@ KernelCache::KernelCache(std::filesystem::path file) : file_(std::move(file)) {
   if (file_.empty()) return;
   const auto text = base::ReadFile(file_, kMaxBytes);
   if (!text.ok()) return;
-  const std::vector<std::string_view> lines = Split(*text, '\n');
+  // A last line without its end was cut off.
+  const std::vector<std::string_view> lines =
+      Split(std::string_view(*text).substr(0, text->rfind('\n') + 1), '\n');
   if (lines.empty() || lines.front() != FirstLine()) return;
   for (std::size_t i = 1; i < lines.size(); ++i) {
     const std::vector<std::string_view> fields = Split(lines[i], kSeparator);
@@ -83,7 +87,12 @@ void KernelCache::Save() {
   }
   std::error_code ignored;
   std::filesystem::create_directories(file_.parent_path(), ignored);
-  static_cast<void>(base::ReplaceFile(file_, text));
+  // Several processes of one user may be measuring.
+  const std::filesystem::path beside = fmt::format("{}.{}", file_.string(), ::getpid());
+  const std::string_view whole = text;
+  if (!base::WriteFileSynced(beside, {&whole, 1}).ok() || !base::RenameSynced(beside, file_).ok()) {
+    std::filesystem::remove(beside, ignored);
+  }
 }
 
 }  // namespace motley::engine::native

@@ -42,8 +42,9 @@ class KernelTimer {
       kernel_->Forward(run);
       kernel_->Backward(run);
       const double seconds = clock.Now() - begin;
-      if (repetition > 0) best = std::min(best, seconds);
-      if (seconds > 3.0 * give_up_after) return seconds;
+      if (repetition == 0) continue;
+      best = std::min(best, seconds);
+      if (best > 3.0 * give_up_after) break;
     }
     return best;
   }

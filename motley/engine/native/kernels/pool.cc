@@ -81,7 +81,8 @@ class MaxPoolSideBySide final : public Kernel {
 
   static bool CanDo(const KernelContext& context) {
     const graph::PoolAttrs& a = context.node().pool();
-    return context.in[0].inner >= simd::kWidth && a.kernel_h * a.kernel_w <= kMaxPlaces;
+    return context.in[0].inner >= simd::kWidth &&
+           std::int64_t{a.kernel_h} * a.kernel_w <= kMaxPlaces;
   }
 
   // Where each maximum was, a byte each.

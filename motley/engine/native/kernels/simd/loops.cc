@@ -14,13 +14,13 @@ const Loops& BestLoops() {
     case dnnl::cpu_isa::sse41:
     case dnnl::cpu_isa::avx:
       return BaselineLoops();
-    case dnnl::cpu_isa::avx2:
-    case dnnl::cpu_isa::avx2_vnni:
-    case dnnl::cpu_isa::avx512_mic:
-    case dnnl::cpu_isa::avx512_mic_4ops:
-      return Avx2Loops();
-    default:
+    case dnnl::cpu_isa::avx512_core:
+    case dnnl::cpu_isa::avx512_core_vnni:
+    case dnnl::cpu_isa::avx512_core_bf16:
+    case dnnl::cpu_isa::avx512_core_amx:
       return Avx512Loops();
+    default:  // whatever came later has at least these
+      return Avx2Loops();
   }
 #else
   return BaselineLoops();
