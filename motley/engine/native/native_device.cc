@@ -106,6 +106,7 @@ class NativeDevice final : public Device {
   int AssignChunks(std::int64_t samples, bool training);
   // Makes and binds every program that the chunks need, so that the lanes can start at once.
   Status Compile(int active, bool training, const float* weights);
+  bool IsCompiled(int active, bool training) const;
   Program& Find(Lane& lane, std::int64_t samples, bool training, const float* weights);
   // Runs work(lane) on the lanes; false when they stopped before the end.
   Result<bool> RunLanes(int active, Barrier& barrier, const std::function<void(int)>& work);
@@ -191,7 +192,24 @@ Program& NativeDevice::Find(Lane& lane, std::int64_t samples, bool training, con
   return *lane.programs.front().program;
 }
 
+bool NativeDevice::IsCompiled(int active, bool training) const {
+  for (std::size_t l = 0; l < static_cast<std::size_t>(active); ++l) {
+    const Lane& lane = lanes_[l];
+    for (const Chunk& chunk : lane.chunks) {
+      const bool found =
+          std::any_of(lane.programs.begin(), lane.programs.end(), [&](const Lane::Entry& entry) {
+            return entry.samples == chunk.size() && entry.training == training &&
+                   entry.program->IsBound(lane.arena.data());
+          });
+      if (!found) return false;
+    }
+  }
+  return true;
+}
+
 Status NativeDevice::Compile(int active, bool training, const float* weights) {
+  // As it is in every step but the first of its size: no need to wake a lane.
+  if (IsCompiled(active, training)) return {};
   Status status;
   // On a lane's thread, where the libraries are set to one thread.
   pool_.Run(1, [&](int) {
