@@ -460,5 +460,33 @@ TEST_F(ProgramTest, AnsweringVerbsAnswerInJson) {
   }
 }
 
+TEST_F(ProgramTest, BenchShowsWhereTheTimeGoesAndWhyEachKernelWasChosen) {
+  const std::vector<std::string> arguments = {"bench", "--model",   "lenet",    "--batch",
+                                              "4",     "--seconds", "0.1",      "--threads",
+                                              "1",     "--profile", "--explain"};
+  const Outcome text = Run(arguments);
+  ASSERT_EQ(text.exit_code, 0) << text.err;
+  for (const char* word : {"conv2", "max pool", "backward", "GB/s", "milliseconds"}) {
+    EXPECT_NE(text.out.find(word), std::string::npos) << word;
+  }
+  std::vector<std::string> as_json = arguments;
+  as_json.emplace_back("--json");
+  const Outcome outcome = Run(as_json);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const auto answer = nlohmann::json::parse(outcome.out);
+  double flops = 0.0;
+  for (const auto& layer : answer["layers"]) {
+    EXPECT_GT(layer["forward"]["seconds"], 0.0) << layer;
+    EXPECT_GT(layer["forward"]["bytes"], 0.0) << layer;
+    flops += layer["forward"]["flops"].get<double>() + layer["backward"]["flops"].get<double>();
+  }
+  EXPECT_GT(flops, 0.0);
+  ASSERT_EQ(answer["kernels"].size(), 2U);
+  for (const auto& kernel : answer["kernels"]) {
+    // The second run found the measurements of the first.
+    EXPECT_TRUE(kernel["seconds"].contains(kernel["kernel"])) << kernel;
+  }
+}
+
 }  // namespace
 }  // namespace motley::app

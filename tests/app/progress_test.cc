@@ -81,6 +81,9 @@ TEST(DataCacheTest, FollowsTheXdgRules) {
   EXPECT_EQ(*DataCache({{"XDG_DATA_HOME", "/x"}, {"HOME", "/h"}}), "/x/motley");
   EXPECT_EQ(*DataCache({{"XDG_DATA_HOME", "relative"}, {"HOME", "/h"}}), "/h/.local/share/motley");
   EXPECT_FALSE(DataCache({}).ok());
+  EXPECT_EQ(KernelCacheFile({{"XDG_CACHE_HOME", "/x"}, {"HOME", "/h"}}), "/x/motley/kernels");
+  EXPECT_EQ(KernelCacheFile({{"HOME", "/h"}}), "/h/.cache/motley/kernels");
+  EXPECT_EQ(KernelCacheFile({}), "");
 }
 
 }  // namespace
