@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <limits>
 #include <vector>
 
 #include "motley/engine/native/kernel_timer.h"
@@ -38,37 +40,19 @@ void Measure(const Layer& layer) {
   const Layout out = PlainLayout(node->shape, kBatch).WithInner(node->shape[0]);
   const double flops = 3.0 * static_cast<double>(kBatch * net.ForwardFlops(id));
   for (std::int64_t images = 1; images <= kBatch; images *= 2) {
-    Parameters parameters(net, engine);
-    const KernelContext context{.graph = net,
-                                .id = id,
-                                .training = true,
-                                .in = {nhwc},
-                                .out = out,
-                                .wants_gradient = {true},
-                                .relu_ceiling = {},
-                                .parameters = parameters,
-                                .gemm = gemm,
-                                .engine = engine};
-    auto kernel = MakeConvLowered(context, images * out.pixels());
-    parameters.Refresh(model.weights.data(), true, 0, 1);
-    std::vector<AlignedFloats> memory;
-    std::vector<float*> gradients(net.parameters().size(), nullptr);
-    for (const int index : net.parameters_of(id)) {
-      memory.emplace_back(parameters.GradientSize(index));
-      gradients[static_cast<std::size_t>(index)] = memory.back().data();
-    }
-    LaneRun run;
-    run.weights = model.weights.data();
-    run.gradients = gradients;
-    const auto bytes = static_cast<double>(kernel->needs().scratch_floats) * sizeof(float);
-    KernelTimer timer(std::move(kernel), nhwc, out, true);
+    KernelTimer timer({net, id, nhwc, out, true}, gemm, engine, model.weights.data(),
+                      [&](const KernelContext& context) {
+                        return MakeConvLowered(context, images * out.pixels());
+                      });
+    const auto bytes = static_cast<double>(timer.needs().scratch_floats) * sizeof(float);
     std::vector<double> seconds;
     for (int repetition = 0; repetition < 5; ++repetition) {
-      seconds.push_back(timer.Time(run, std::numeric_limits<double>::infinity()));
+      seconds.push_back(timer.Time(std::numeric_limits<double>::infinity()));
     }
     std::sort(seconds.begin(), seconds.end());
     fmt::print("{:<10} {:<20} {:>5} {:>7} {:>9.1f} {:>9.2f}\n", layer.net, layer.name, images,
                images * out.pixels(), flops / seconds[seconds.size() / 2] / 1e9, bytes / 1e6);
+    std::fflush(stdout);  // it takes a while
   }
 }
 

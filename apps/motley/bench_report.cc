@@ -1,6 +1,8 @@
 #include "apps/motley/bench_report.h"
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 namespace motley::app {
 namespace {
@@ -40,6 +42,25 @@ void PrintReasons(const std::vector<engine::KernelReason>& reasons) {
     }
     fmt::print("{:<28} {:<9} {}\n", reason.layer, reason.kernel, times);
   }
+}
+
+void Add(Pass& sum, const Pass& pass) {
+  sum.seconds += pass.seconds;
+  sum.flops += pass.flops;
+  sum.bytes += pass.bytes;
+}
+
+// All layers of a kernel as one, in the order of their first.
+std::vector<engine::LayerTime> ByKernel(const std::vector<engine::LayerTime>& times) {
+  std::vector<engine::LayerTime> sums;
+  for (const engine::LayerTime& time : times) {
+    auto sum = std::find_if(sums.begin(), sums.end(),
+                            [&](const auto& known) { return known.kernel == time.kernel; });
+    if (sum == sums.end()) sum = sums.insert(sum, {.layer = "all", .kernel = time.kernel});
+    Add(sum->forward, time.forward);
+    Add(sum->backward, time.backward);
+  }
+  return sums;
 }
 
 // One line per layer and pass. Rates are of one lane, because that is what a kernel runs on.
@@ -101,7 +122,10 @@ void PrintText(const BenchArgs& args, const BenchFigures& figures, const engine:
   fmt::print("fraction of GEMM peak  {:.1f} %\n", 100.0 * gflops / figures.gemm_gflops);
   fmt::print("peak memory            {:.0f} MB\n", figures.peak_rss_mb);
   if (args.explain) PrintReasons(device.kernel_reasons());
-  if (args.profile) PrintProfile(device.profile());
+  if (!args.profile) return;
+  const std::vector<engine::LayerTime> times = device.profile();
+  PrintProfile(times);
+  PrintProfile(ByKernel(times));
 }
 
 }  // namespace

@@ -466,7 +466,7 @@ TEST_F(ProgramTest, BenchShowsWhereTheTimeGoesAndWhyEachKernelWasChosen) {
                                               "1",     "--profile", "--explain"};
   const Outcome text = Run(arguments);
   ASSERT_EQ(text.exit_code, 0) << text.err;
-  for (const char* word : {"conv2", "max pool", "backward", "GB/s", "milliseconds"}) {
+  for (const char* word : {"conv2", "max pool", "backward", "GB/s", "milliseconds", "all "}) {
     EXPECT_NE(text.out.find(word), std::string::npos) << word;
   }
   std::vector<std::string> as_json = arguments;

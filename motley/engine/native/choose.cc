@@ -76,37 +76,12 @@ double ConvChooser::Measure(graph::NodeId id, const ConvChoice& choice, const La
                             bool wants_gradient, const float* weights, double give_up_after) const {
   const Layout wanted = in.WithInner(choice.in_inner);
   const Layout out = PlainLayout(graph_.node(id).shape, in.n).WithInner(choice.out_inner);
-  Parameters parameters(graph_, engine_);
-  KernelContext context{.graph = graph_,
-                        .id = id,
-                        .training = true,
-                        .in = {wanted},
-                        .out = out,
-                        .wants_gradient = {wants_gradient},
-                        .relu_ceiling = {},
-                        .parameters = parameters,
-                        .gemm = gemm_,
-                        .engine = engine_};
-  auto kernel = MakeConv(context, choice);
-  parameters.Refresh(weights, true, 0, 1);
-
-  std::vector<AlignedFloats> memory;
-  std::vector<float*> gradients(graph_.parameters().size(), nullptr);
-  for (const int index : graph_.parameters_of(id)) {
-    memory.emplace_back(parameters.GradientSize(index));
-    gradients[static_cast<std::size_t>(index)] = memory.back().data();
-  }
-  LaneRun run;
-  run.weights = weights;
-  run.gradients = gradients;
-  double seconds =
-      KernelTimer(std::move(kernel), wanted, out, wants_gradient).Time(run, give_up_after);
-  if (!in.SameOrder(wanted)) {
-    context.in = {in};
-    context.out = wanted;
-    seconds +=
-        KernelTimer(MakeConvert(context), in, wanted, wants_gradient).Time(run, give_up_after);
-  }
+  const auto time = [&](const Layout& from, const Layout& to, const KernelTimer::Make& make) {
+    return KernelTimer({graph_, id, from, to, wants_gradient}, gemm_, engine_, weights, make)
+        .Time(give_up_after);
+  };
+  double seconds = time(wanted, out, [&](const KernelContext& c) { return MakeConv(c, choice); });
+  if (!in.SameOrder(wanted)) seconds += time(in, wanted, MakeConvert);
   return seconds;
 }
 

@@ -1,57 +1,44 @@
 #ifndef MOTLEY_ENGINE_NATIVE_KERNEL_TIMER_H_
 #define MOTLEY_ENGINE_NATIVE_KERNEL_TIMER_H_
 
-#include <algorithm>
-#include <limits>
+#include <functional>
 #include <memory>
+#include <vector>
 
-#include "motley/base/clock.h"
 #include "motley/engine/native/aligned.h"
 #include "motley/engine/native/kernel.h"
 
 namespace motley::engine::native {
 
-// A kernel with memory of its own, for timing.
+// A training kernel of one layer with memory of its own, for timing.
 class KernelTimer {
  public:
-  KernelTimer(std::unique_ptr<Kernel> kernel, const Layout& in, const Layout& out,
-              bool wants_gradient)
-      : kernel_(std::move(kernel)),
-        in_(in.size()),
-        out_(out.size()),
-        in_grad_(in.size()),
-        out_grad_(out.size()),
-        scratch_(kernel_->needs().scratch_floats),
-        workspace_(kernel_->needs().workspace_floats) {
-    kernel_->Bind({.in = {in_.data()},
-                   .out = out_.data(),
-                   .in_grad = {wants_gradient ? in_grad_.data() : nullptr},
-                   .accumulate = {false},
-                   .out_grad = out_grad_.data(),
-                   .workspace = workspace_.data(),
-                   .scratch = scratch_.data()});
-  }
+  using Make = std::function<std::unique_ptr<Kernel>(const KernelContext&)>;
+
+  struct Layer {
+    const graph::Graph& graph;
+    graph::NodeId id = 0;
+    Layout in, out;
+    bool wants_gradient = true;
+  };
+
+  // `weights`: canonical, of the whole net; must live as long as the timer.
+  KernelTimer(const Layer& layer, const Gemm& gemm, const dnnl::engine& engine,
+              const float* weights, const Make& make);
+
+  KernelNeeds needs() const { return kernel_->needs(); }
 
   // Seconds of one forward and backward pass: the best of three after one to warm up. Stops as soon
   // as it is clear that the answer is above `give_up_after`.
-  double Time(LaneRun& run, double give_up_after) {
-    const base::RealClock clock;
-    double best = std::numeric_limits<double>::infinity();
-    for (int repetition = 0; repetition < 4; ++repetition) {
-      const double begin = clock.Now();
-      kernel_->Forward(run);
-      kernel_->Backward(run);
-      const double seconds = clock.Now() - begin;
-      if (repetition == 0) continue;
-      best = std::min(best, seconds);
-      if (best > 3.0 * give_up_after) break;
-    }
-    return best;
-  }
+  double Time(double give_up_after);
 
  private:
+  Parameters parameters_;
   std::unique_ptr<Kernel> kernel_;
   AlignedFloats in_, out_, in_grad_, out_grad_, scratch_, workspace_;
+  std::vector<AlignedFloats> gradient_memory_;
+  std::vector<float*> gradients_;  // by parameter
+  LaneRun run_;
 };
 
 }  // namespace motley::engine::native

@@ -71,7 +71,8 @@ class MaxPool final : public DnnlKernel {
   dnnl::pooling_backward backward_;
 };
 
-// Max pooling where channels lie side by side. 4 times as fast as the library's on LeNet's NHWC.
+// Max pooling where channels lie side by side. On LeNet the forward pass is 4 times as fast as the
+// library's, the backward pass 1.5 times.
 class MaxPoolSideBySide final : public Kernel {
  public:
   explicit MaxPoolSideBySide(const KernelContext& context)
