@@ -6,10 +6,13 @@ include(CMakePackageConfigHelpers)
 set(package_folder "${CMAKE_INSTALL_LIBDIR}/cmake/Motley")
 install(TARGETS motley RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 install(TARGETS motley_base motley_graph motley_data motley_engine motley_optim motley_telemetry
-                motley_run motley_dnnl motley_openblas
+                motley_run motley_plan motley_cluster motley_cluster_proto motley_gloo
+                motley_dnnl motley_openblas
   EXPORT MotleyTargets ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 install(DIRECTORY motley/ DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/motley"
   FILES_MATCHING PATTERN "*.h")
+install(DIRECTORY "${PROJECT_BINARY_DIR}/motley/cluster/generated/motley"
+  DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" FILES_MATCHING PATTERN "*.h")
 install(EXPORT MotleyTargets NAMESPACE motley:: DESTINATION "${package_folder}")
 configure_package_config_file(cmake/MotleyConfig.cmake.in
   "${PROJECT_BINARY_DIR}/MotleyConfig.cmake" INSTALL_DESTINATION "${package_folder}")

@@ -15,9 +15,15 @@ ALLOWED = {
     "motley/data": ["base"],
     "motley/engine": ["graph", "data", "base"],
     "motley/optim": ["base"],
+    "motley/plan": ["base"],
     "motley/telemetry": ["base"],
     "motley/run": ["graph", "data", "engine", "optim", "telemetry", "base"],
-    "apps/motley": ["graph", "data", "engine", "optim", "telemetry", "run", "base"],
+    "motley/cluster": [
+        "graph", "data", "engine", "optim", "plan", "telemetry", "run", "base",
+    ],
+    "apps/motley": [
+        "graph", "data", "engine", "optim", "plan", "telemetry", "run", "cluster", "base",
+    ],
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]((?:motley|apps|tests)/[^">]+)[">]')
 

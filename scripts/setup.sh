@@ -8,6 +8,7 @@ set -euo pipefail
 packages=(
   build-essential cmake ninja-build pkg-config
   libdnnl-dev libopenblas-dev libonnx-dev libprotobuf-dev protobuf-compiler
+  libgrpc++-dev protobuf-compiler-grpc libgloo-dev
   libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libfmt-dev
   libjpeg62-turbo-dev libpng-dev libarchive-dev zlib1g-dev libssl-dev
 )
@@ -17,6 +18,7 @@ case "${1:-}" in
     packages+=(
       clang libclang-rt-14-dev libgtest-dev python3 python3-numpy
       python3-torch python3-torchvision python3-onnx
+      iproute2 munge slurm-wlm
     )
     ;;
   *)

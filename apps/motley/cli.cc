@@ -6,9 +6,9 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
-#include <functional>
 #include <utility>
 
+#include "apps/motley/cluster_verbs.h"
 #include "apps/motley/commands.h"
 #include "apps/motley/suggest.h"
 #include "apps/motley/version.h"
@@ -20,9 +20,10 @@ using base::Result;
 using base::Status;
 
 constexpr const char* kAbout =
-    "Motley trains neural networks on this machine.\n\n"
+    "Motley trains neural networks on this machine, and on all that join it.\n\n"
     "  motley train                 trains LeNet on MNIST: nothing to prepare\n"
     "  motley train job.toml        trains what the job file says; examples/ has some\n"
+    "  motley serve job.toml        trains it with the machines that join, and prints how\n"
     "  motley export RUN --onnx net.onnx   takes the trained net elsewhere\n";
 
 constexpr const char* kTrainExamples =
@@ -45,6 +46,7 @@ constexpr const char* kExportExamples =
 
 struct AllArgs {
   TrainArgs train;
+  ClusterArgs cluster;
   ModelsArgs models;
   DataGetArgs data_get;
   ExportArgs exported;
@@ -52,25 +54,9 @@ struct AllArgs {
   DoctorArgs doctor;
 };
 
-using Command = std::function<Result<int>()>;
-
-void AddJson(CLI::App& verb, bool& json) {
-  verb.add_flag("--json", json, "Answer in JSON on standard output");
-}
-
 void AddTrain(CLI::App& app, TrainArgs& args, const Environment& environment, Command& command) {
   CLI::App* verb = app.add_subcommand("train", "Train a network on this machine")->group("Train");
-  verb->add_option("job", args.job, "A job file (TOML); left out: LeNet on MNIST");
-  verb->add_option("--set", args.sets, "Set one key of the job; may be repeated")
-      ->type_name("SECTION.KEY=VALUE")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  verb->add_option("--out", args.out, "Run directory; left out: runs/DATE-TIME-MODEL")
-      ->type_name("DIR");
-  verb->add_option("--resume", args.resume,
-                   "Go on with the run in DIR; auto: with that of --out, or the newest below "
-                   "runs/, if it has a checkpoint")
-      ->type_name("DIR|auto");
+  AddRun(*verb, args.run);
   verb->add_flag("--dry-run", args.dry_run, "Check everything and show where each value came from");
   verb->add_flag("--help-keys", args.help_keys, "List every key of a job file");
   AddJson(*verb, args.json);
@@ -224,6 +210,7 @@ int Dispatch(std::vector<std::string> arguments, const Environment& environment)
   AllArgs args;
   Command command;
   AddTrain(app, args.train, environment, command);
+  AddClusterVerbs(app, args.cluster, environment, command);
   AddExport(app, args.exported, command);
   AddModels(app, args.models, command);
   AddData(app, args.data_get, environment, command);

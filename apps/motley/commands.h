@@ -14,22 +14,72 @@ namespace motley::app {
 inline constexpr int kExitDone = 0;
 inline constexpr int kExitFailed = 1;
 inline constexpr int kExitUsage = 2;
+// The coordinator cannot be reached, and that for as long as was to be tried.
+inline constexpr int kExitLostCoordinator = 3;
 // The run ended in good order, with a checkpoint, before its goal was reached.
 inline constexpr int kExitTargetNotReached = 4;
 
 // One function per verb. Each writes its answer to standard output and returns the exit code, or
 // the failure that the caller prints.
 
-struct TrainArgs {
+// What names a run: of `train` and `serve`.
+struct RunArgs {
   std::string job;                // a job file; empty: the default job
   std::vector<std::string> sets;  // section.key=value
   std::string out;
   std::string resume;  // a run directory or "auto"
+};
+
+struct TrainArgs {
+  RunArgs run;
   bool dry_run = false;
   bool help_keys = false;
   bool json = false;
 };
 base::Result<int> Train(const TrainArgs& args, const Environment& environment);
+
+struct ServeArgs {
+  RunArgs run;
+  std::string listen;  // HOST:PORT; empty: where the run listened before, or every address
+  double token_hours = 168.0;
+  std::string token_file;  // for the token; empty: it is only printed
+  bool insecure = false;
+  bool insecure_anywhere = false;
+  bool json = false;
+};
+base::Result<int> Serve(const ServeArgs& args, const Environment& environment);
+
+// Where a coordinator is, and what lets one in.
+struct CoordinatorArgs {
+  std::string address;            // HOST[:PORT]
+  std::string token, token_file;  // neither: MOTLEY_TOKEN
+};
+
+struct JoinArgs {
+  CoordinatorArgs coordinator;
+  std::string name;
+  int threads = 0;   // 0: every core this process may use
+  std::string data;  // a dataset as in a job file, a folder or an archive; empty: as the job says
+  double retry_seconds = 120.0;
+  bool json = false;
+};
+base::Result<int> Join(const JoinArgs& args, const Environment& environment);
+
+struct StatusArgs {
+  CoordinatorArgs coordinator;
+  bool json = false;
+};
+base::Result<int> ShowStatus(const StatusArgs& args, const Environment& environment);
+
+struct TokenArgs {
+  std::string run;  // the run directory
+  std::string id;   // to revoke
+  double hours = 168.0;
+  bool json = false;
+};
+base::Result<int> NewToken(const TokenArgs& args);
+base::Result<int> ListTokens(const TokenArgs& args);
+base::Result<int> RevokeToken(const TokenArgs& args);
 
 struct ModelsArgs {
   bool json = false;

@@ -16,9 +16,11 @@ using base::Result;
 using base::Status;
 
 constexpr std::uint64_t kLargestJobFile = 1 << 20;
+constexpr std::string_view kDeviceSection = "device";
 
 Status Take(const Key& key, const Value& value, Origin origin, ResolvedJob& resolved) {
   MOTLEY_RETURN_IF_ERROR(Assign(key, value, resolved.job).In(origin.place));
+  if (key.section == kDeviceSection) resolved.job.device.listed = true;
   resolved.origins[key.full()] = std::move(origin);
   return {};
 }
@@ -30,8 +32,11 @@ Status TakeText(const Key& key, std::string_view text, Origin origin, ResolvedJo
 }
 
 Status TakeFile(std::string_view toml, const std::string& file, ResolvedJob& resolved) {
-  MOTLEY_ASSIGN_OR_RETURN(const std::vector<TomlEntry> entries, ParseToml(toml, file));
-  for (const TomlEntry& entry : entries) {
+  MOTLEY_ASSIGN_OR_RETURN(const TomlFile parsed, ParseToml(toml, file));
+  for (const std::string& section : parsed.sections) {
+    if (section == kDeviceSection) resolved.job.device.listed = true;
+  }
+  for (const TomlEntry& entry : parsed.entries) {
     const Key* key = FindKey(entry.section, entry.name);
     if (key == nullptr) return UnknownKey(entry.section, entry.name).In(entry.place);
     MOTLEY_RETURN_IF_ERROR(Take(*key, entry.value, {Source::kFile, entry.place}, resolved));
@@ -194,7 +199,9 @@ Result<ResolvedJob> ParseJob(std::string_view toml, const std::string& origin) {
 std::string ToToml(const Job& job) {
   std::string toml;
   for (const std::string_view section : Sections()) {
-    toml += section == "device" ? "[[device]]\n" : fmt::format("[{}]\n", section);
+    const bool device = section == kDeviceSection;
+    if (device && !job.device.listed) continue;
+    toml += device ? "[[device]]\n" : fmt::format("[{}]\n", section);
     for (const Key& key : Keys()) {
       const std::string value = key.section == section ? FormatValue(key, job) : "";
       if (!value.empty()) toml += fmt::format("{} = {}\n", key.name, value);

@@ -55,11 +55,19 @@ struct Job {
     bool operator==(const Train&) const = default;
   } train;
   struct Device {
+    // Whether the job speaks of a device at all: `motley serve` computes itself only then.
+    bool listed = false;
     std::string name = "host";
     std::string kind = "native";
     std::int64_t threads = 0;  // 0: every core this process may use
     bool operator==(const Device&) const = default;
   } device;
+  struct Cluster {
+    std::int64_t min_workers = 1;
+    bool trusted_network = false;
+    double heartbeat_seconds = 1.0;
+    bool operator==(const Cluster&) const = default;
+  } cluster;
   struct Checkpoint {
     double every_seconds = 30.0;
     std::int64_t keep = 3;
@@ -117,7 +125,7 @@ base::Result<ResolvedJob> LoadJob(const JobSources& sources);
 base::Result<ResolvedJob> ParseJob(std::string_view toml, const std::string& origin);
 
 // Every value that is set is written out, so that the job can be run again even where the defaults
-// of another version differ.
+// of another version differ. A device that is not listed stays so.
 std::string ToToml(const Job& job);
 
 }  // namespace motley::app

@@ -32,6 +32,16 @@ Status CheckNotEmpty(const std::string& text) {
   return text.empty() ? InvalidInput("may not be empty") : Status();
 }
 
+// The name of a worker, as a coordinator takes it.
+Status CheckName(const std::string& text) {
+  const auto fits = [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '.' || c == '_' || c == '-';
+  };
+  if (!text.empty() && text.size() <= 64 && std::all_of(text.begin(), text.end(), fits)) return {};
+  return InvalidInput("'{}' is no name", text.substr(0, 64))
+      .WithFix("use letters, digits, '.', '_' and '-', at most 64");
+}
+
 // clang-format off
 const std::vector<Key> kKeys = {
     {"model", "zoo", [](Job& j) -> Field { return &j.model.zoo; },
@@ -86,11 +96,18 @@ const std::vector<Key> kKeys = {
      "of every random choice", {0, kLargestSeed}},
 
     {"device", "name", [](Job& j) -> Field { return &j.device.name; },
-     "its name in reports", {}, CheckNotEmpty},
+     "its name in reports", {}, CheckName},
     {"device", "kind", [](Job& j) -> Field { return &j.device.kind; },
      "native: this machine's CPU", {}, CheckKind},
     {"device", "threads", [](Job& j) -> Field { return &j.device.threads; },
      "cores to compute with; 0: all that this process may use", {0, 1024}},
+
+    {"cluster", "min_workers", [](Job& j) -> Field { return &j.cluster.min_workers; },
+     "`motley serve` begins when so many workers are there", {1, 1 << 16}},
+    {"cluster", "trusted_network", [](Job& j) -> Field { return &j.cluster.trusted_network; },
+     "gradients go from worker to worker, unencrypted (Gloo); false: through TLS"},
+    {"cluster", "heartbeat_seconds", [](Job& j) -> Field { return &j.cluster.heartbeat_seconds; },
+     "a worker that is silent for two of these is lost", {0.05, 3600}},
 
     {"checkpoint", "every_seconds", [](Job& j) -> Field { return &j.checkpoint.every_seconds; },
      "at most so much work is lost by a kill", {0, kLongTime, true}},

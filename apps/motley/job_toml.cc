@@ -103,7 +103,7 @@ Status CheckDepth(std::string_view text, const std::string& origin) {
 
 }  // namespace
 
-Result<std::vector<TomlEntry>> ParseToml(std::string_view text, const std::string& origin) {
+Result<TomlFile> ParseToml(std::string_view text, const std::string& origin) {
   MOTLEY_RETURN_IF_ERROR(CheckDepth(text, origin));
   const toml::parse_result parsed = toml::parse(text, origin);
   if (!parsed) {
@@ -111,6 +111,7 @@ Result<std::vector<TomlEntry>> ParseToml(std::string_view text, const std::strin
                         parsed.error().description())
         .WithFix("a line is `key = value`; texts stand in \"quotes\"");
   }
+  TomlFile file;
   std::vector<std::pair<toml::source_position, TomlEntry>> found;
   const auto add = [&](const std::string& section, const toml::key& key, const toml::node& node) {
     found.emplace_back(key.source().begin, TomlEntry{section, std::string(key.str()), ToValue(node),
@@ -127,12 +128,12 @@ Result<std::vector<TomlEntry>> ParseToml(std::string_view text, const std::strin
       return UnknownSection(section).In(PlaceOf(origin, key.source()));
     }
     MOTLEY_ASSIGN_OR_RETURN(const toml::table* table, SectionTable(section, node, origin));
+    file.sections.push_back(section);
     for (const auto& [name, value] : *table) add(section, name, value);
   }
   SortByPlace(found);
-  std::vector<TomlEntry> entries;
-  for (auto& [position, entry] : found) entries.push_back(std::move(entry));
-  return entries;
+  for (auto& [position, entry] : found) file.entries.push_back(std::move(entry));
+  return file;
 }
 
 }  // namespace motley::app

@@ -18,9 +18,14 @@ struct TomlEntry {
   std::string place;  // "job.toml:4:9"
 };
 
-// The entries of a job file, in the order of the file. Refuses what is not TOML, unknown sections,
-// sections that are not tables and more than one device, with file:line:column.
-base::Result<std::vector<TomlEntry>> ParseToml(std::string_view text, const std::string& origin);
+struct TomlFile {
+  std::vector<TomlEntry> entries;     // in the order of the file
+  std::vector<std::string> sections;  // that stand in it, also without entries
+};
+
+// Refuses what is not TOML, unknown sections, sections that are not tables and more than one
+// device, with file:line:column.
+base::Result<TomlFile> ParseToml(std::string_view text, const std::string& origin);
 
 }  // namespace motley::app
 

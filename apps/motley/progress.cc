@@ -46,7 +46,13 @@ ProgressView::ProgressView(Console console, const base::Clock& clock)
   if (!console_.terminal) next_shown_ = kSecondsBetweenPlainLines;
 }
 
+void ProgressView::set_epochs(std::optional<std::int64_t> epochs) {
+  const std::lock_guard lock(mutex_);
+  epochs_ = epochs;
+}
+
 void ProgressView::OnStep(const run::Progress& progress) {
+  const std::lock_guard lock(mutex_);
   last_ = progress;
   const double now = Elapsed();
   if (now < next_shown_) return;
@@ -60,6 +66,7 @@ void ProgressView::OnStep(const run::Progress& progress) {
 }
 
 void ProgressView::OnEpoch(std::uint64_t epoch, const run::Evaluation& test) {
+  const std::lock_guard lock(mutex_);
   const auto number = static_cast<std::int64_t>(epoch) + 1;
   std::string line =
       fmt::format("epoch {}  test loss {:.4f}  test acc {}", OfTotal(number, epochs_.value_or(0)),
@@ -72,17 +79,17 @@ void ProgressView::OnEpoch(std::uint64_t epoch, const run::Evaluation& test) {
       line += "  ETA " + FormatSeconds(last_->seconds_left);
     }
   }
-  Line(line);
+  PutLine(line);
 }
 
 void ProgressView::Line(const std::string& text) {
-  EraseUpdatingLine();
-  Put(text + "\n");
+  const std::lock_guard lock(mutex_);
+  PutLine(text);
 }
 
-void ProgressView::EraseUpdatingLine() {
-  if (updating_line_shown_) Put("\r\x1b[K");
-  updating_line_shown_ = false;
+void ProgressView::PutLine(const std::string& text) {
+  const char* erase = std::exchange(updating_line_shown_, false) ? "\r\x1b[K" : "";
+  Put(erase + text + "\n");
 }
 
 void ProgressView::Put(const std::string& text) {

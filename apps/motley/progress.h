@@ -2,6 +2,7 @@
 #define MOTLEY_APPS_MOTLEY_PROGRESS_H_
 
 #include <cstdint>
+#include <mutex>
 #include <optional>
 #include <string>
 
@@ -18,12 +19,14 @@ std::string ProgressLine(const run::Progress& progress, std::optional<std::int64
 
 // Shows a training run to somebody who watches: one line that updates itself on a terminal; plain
 // lines, at most one in five seconds and one per epoch, elsewhere.
+//
+// Thread safety: all calls from any thread.
 class ProgressView {
  public:
   ProgressView(Console console, const base::Clock& clock);
 
   // How many epochs there will be at most; none: unknown.
-  void set_epochs(std::optional<std::int64_t> epochs) { epochs_ = epochs; }
+  void set_epochs(std::optional<std::int64_t> epochs);
 
   void OnStep(const run::Progress& progress);
   void OnEpoch(std::uint64_t epoch, const run::Evaluation& test);
@@ -31,15 +34,16 @@ class ProgressView {
   void Line(const std::string& text);
 
  private:
-  void EraseUpdatingLine();
+  void PutLine(const std::string& text);
   // Never throws: a reader who went away does not end a run. The stream keeps that it failed.
   void Put(const std::string& text);
   double Elapsed() const { return clock_.Now() - start_; }
 
-  Console console_;
-  std::optional<std::int64_t> epochs_;
+  const Console console_;
   const base::Clock& clock_;
-  double start_;
+  const double start_;
+  std::mutex mutex_;
+  std::optional<std::int64_t> epochs_;
   double next_shown_ = 0.0;
   bool updating_line_shown_ = false;
   std::optional<run::Progress> last_;

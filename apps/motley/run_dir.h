@@ -19,6 +19,7 @@ struct RunFiles {
   std::filesystem::path checkpoints() const { return folder / "checkpoints"; }
   std::filesystem::path job() const { return folder / "job.toml"; }
   std::filesystem::path onnx() const { return folder / "model.onnx"; }
+  std::filesystem::path cluster() const { return folder / "cluster"; }  // of `motley serve`
 };
 
 // A run to go on with.

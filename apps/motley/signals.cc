@@ -4,7 +4,6 @@
 
 #include <cerrno>
 #include <csignal>
-#include <string_view>
 
 namespace motley::app {
 namespace {
@@ -12,13 +11,13 @@ namespace {
 static_assert(std::atomic<bool>::is_always_lock_free, "signal handlers may not take locks");
 
 SignalFlags flags;
+std::string_view stop_words;
 
 void OnStop(int) {
   if (flags.interrupt.exchange(true)) ::_exit(kExitInterrupted);
-  constexpr std::string_view kText =
-      "\nmotley: writing a checkpoint, then stopping; once more: stop at once\n";
   const int error = errno;  // of whatever was interrupted
-  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kText.data(), kText.size());
+  [[maybe_unused]] const ssize_t written =
+      ::write(STDERR_FILENO, stop_words.data(), stop_words.size());
   errno = error;
 }
 
@@ -36,7 +35,8 @@ void Handle(int signal, void (*handler)(int)) {
 
 void NoteCheckpointRequests() { Handle(SIGUSR1, OnCheckpoint); }
 
-SignalFlags& HandleSignals() {
+SignalFlags& HandleSignals(std::string_view words) {
+  stop_words = words;
   Handle(SIGINT, OnStop);
   Handle(SIGTERM, OnStop);
   NoteCheckpointRequests();

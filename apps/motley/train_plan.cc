@@ -29,7 +29,8 @@ void AssumeSameData(const JobFacts& before, const Job::Data& job, JobFacts& now)
 }
 
 Result<run::TrainState> LoadState(const ResumePoint& point, const ResolvedJob& resolved,
-                                  const Prepared& prepared, ProgressView& view) {
+                                  const Prepared& prepared, bool note_rounding,
+                                  ProgressView& view) {
   MOTLEY_ASSIGN_OR_RETURN(const run::TrainState manifest, run::LoadManifest(point.checkpoint));
   for (const std::string& reason : point.passed_over) view.Line("warning: passed over: " + reason);
   JobFacts now = prepared.facts;
@@ -39,13 +40,13 @@ Result<run::TrainState> LoadState(const ResumePoint& point, const ResolvedJob& r
                           run::LoadCheckpoint(point.checkpoint, prepared.model.graph));
   const auto before = state.job.find("device.threads");
   const std::string& threads = prepared.facts.at("device.threads");
-  if (before != state.job.end() && before->second != threads) {
+  if (note_rounding && before != state.job.end() && before->second != threads) {
     view.Line(
         fmt::format("note: the run had device.threads = {} and goes on with {}: the result "
                     "is as good, but not bit for bit that of one uninterrupted run",
                     before->second, threads));
   }
-  if (DropChoicesOfAnotherCpu(state, prepared.facts.at("device.cpu"))) {
+  if (DropChoicesOfAnotherCpu(state, prepared.facts.at("device.cpu")) && note_rounding) {
     view.Line(
         fmt::format("note: the run was on another CPU ({}): kernels are chosen anew, and the "
                     "result is not bit for bit that of one uninterrupted run",
@@ -58,7 +59,7 @@ Result<run::TrainState> LoadState(const ResumePoint& point, const ResolvedJob& r
 }
 
 // The job of these arguments; that of the resumed run when they name none.
-Result<ResolvedJob> LoadJobOf(const TrainArgs& args, const Environment& environment,
+Result<ResolvedJob> LoadJobOf(const RunArgs& args, const Environment& environment,
                               const std::optional<ResumePoint>& point) {
   JobSources sources{.file = args.job, .sets = args.sets, .environment = environment};
   // A resumed run is the same job unless told otherwise.
@@ -74,8 +75,8 @@ int DeviceThreads(const TrainPlan& plan) {
 
 }  // namespace
 
-Result<TrainPlan> MakePlan(const TrainArgs& args, const Environment& environment,
-                           ProgressView& view) {
+Result<TrainPlan> MakePlan(const RunArgs& args, const PlanOptions& options,
+                           const Environment& environment, ProgressView& view) {
   MOTLEY_ASSIGN_OR_RETURN(const auto point, FindResumePoint(args.resume, args.out, kRuns));
   MOTLEY_ASSIGN_OR_RETURN(ResolvedJob resolved, LoadJobOf(args, environment, point));
   RunFiles files{args.out.empty()
@@ -89,13 +90,14 @@ Result<TrainPlan> MakePlan(const TrainArgs& args, const Environment& environment
   MOTLEY_ASSIGN_OR_RETURN(
       Prepared prepared,
       Prepare(resolved, {.cache = cache,
-                         .fetch = !args.dry_run,
+                         .fetch = options.fetch,
                          .load_weights = !point,
                          .onnx_copy = point ? point->files.onnx() : std::filesystem::path(),
                          .on_progress = [&](const std::string& text) { view.Line(text); }}));
   std::optional<run::TrainState> resumed;
   if (point) {
-    MOTLEY_ASSIGN_OR_RETURN(resumed, LoadState(*point, resolved, prepared, view));
+    MOTLEY_ASSIGN_OR_RETURN(resumed,
+                            LoadState(*point, resolved, prepared, options.note_rounding, view));
   }
   return TrainPlan{.resolved = std::move(resolved),
                    .prepared = std::move(prepared),
@@ -123,6 +125,11 @@ Result<RunLock> TakeRunDirectory(const TrainPlan& plan) {
   return base::Unavailable("{}: another process has written {} meanwhile",
                            plan.files.folder.string(), newest.string())
       .WithFix("start the same command again");
+}
+
+run::TrainState BeginningOf(const TrainPlan& plan) {
+  if (plan.resumed) return *plan.resumed;
+  return run::Trainer::Fresh(plan.prepared.model, *plan.prepared.data.train);
 }
 
 Result<run::TrainOptions> MakeOptions(const TrainPlan& plan) {

@@ -27,10 +27,16 @@ struct TrainPlan {
   std::optional<run::TrainState> resumed;  // none: from fresh weights
 };
 
-// Finds the run to resume, loads the job, opens and checks everything it names. A dry run fetches
-// nothing. Notes for the user go to `view`.
-base::Result<TrainPlan> MakePlan(const TrainArgs& args, const Environment& environment,
-                                 ProgressView& view);
+struct PlanOptions {
+  bool fetch = true;  // a missing named dataset; a dry run stands in for it
+  // Whether to note what makes a resumed run differ in its last bits: of a run on one machine.
+  bool note_rounding = true;
+};
+
+// Finds the run to resume, loads the job, opens and checks everything it names. Notes for the user
+// go to `view`.
+base::Result<TrainPlan> MakePlan(const RunArgs& args, const PlanOptions& options,
+                                 const Environment& environment, ProgressView& view);
 
 // Kernel choices are worth something on the kind of CPU that they were measured on, which the
 // checkpoint names. Drops them when `cpu` is another, so that the device measures anew; true if so.
@@ -38,6 +44,9 @@ bool DropChoicesOfAnotherCpu(run::TrainState& state, const std::string& cpu);
 
 // Makes the run directory and takes hold of it, unless somebody else worked in it meanwhile.
 base::Result<RunLock> TakeRunDirectory(const TrainPlan& plan);
+
+// Where the run stands: at its checkpoint, or at its beginning.
+run::TrainState BeginningOf(const TrainPlan& plan);
 
 base::Result<run::TrainOptions> MakeOptions(const TrainPlan& plan);
 base::Result<std::unique_ptr<engine::Device>> MakeDevice(const TrainPlan& plan,

@@ -2,20 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <span>
 #include <utility>
 
 #include "motley/optim/sgd.h"
+#include "motley/run/update.h"
 
 namespace motley::run {
 namespace {
 
 constexpr double kStepEventSeconds = 1.0;
-
-bool AllFinite(std::span<const float> values) {
-  return std::all_of(values.begin(), values.end(),
-                     [](float value) { return std::isfinite(value); });
-}
 
 TrainReport ReportFrom(TrainState state) {
   TrainReport report;
@@ -23,24 +18,12 @@ TrainReport ReportFrom(TrainState state) {
   return report;
 }
 
-Feed::Options FeedOptions(const TrainOptions& options) {
-  Feed::Options feed{.batch = options.batch,
-                     .seed = options.seed,
-                     .loader_threads = options.loader_threads,
-                     .end_epoch = std::nullopt};
-  if (options.epochs) feed.end_epoch = static_cast<std::uint64_t>(*options.epochs);
-  return feed;
-}
-
 }  // namespace
 
-Loop::Loop(const TrainOptions& options, engine::Device& device, const data::DataPair& data,
-           const base::Clock& clock, const Trainer::Hooks& hooks, TrainState state,
-           data::Ledger ledger)
+Loop::Loop(const TrainOptions& options, Executor& executor, const base::Clock& clock,
+           const Trainer::Hooks& hooks, TrainState state)
     : options_(options),
-      device_(device),
-      graph_(device.graph()),
-      data_(data),
+      executor_(executor),
       clock_(clock),
       hooks_(hooks),
       start_(clock.Now()),
@@ -48,9 +31,6 @@ Loop::Loop(const TrainOptions& options, engine::Device& device, const data::Data
       start_step_(state.step),
       report_(ReportFrom(std::move(state))),
       state_(report_.state),
-      feed_(data.train, options.train_transform, FeedOptions(options), std::move(ledger)),
-      gradient_(state_.weights.size()),
-      buffer_sums_(state_.buffers.size()),
       next_checkpoint_(start_ + options.checkpoint_seconds),
       event_time_(start_) {
   rate_.Restart(start_, state_.samples);
@@ -64,8 +44,9 @@ base::Result<TrainReport> Loop::Run() {
     Emit("run_failed", {{"message", reason.status().message()}});
     return std::move(reason).status();
   }
+  MOTLEY_RETURN_IF_ERROR(executor_.Capture(state_));
   state_.seconds = SecondsSoFar();
-  state_.committed = feed_.ledger().CommittedRanges();
+  state_.committed = executor_.ledger().CommittedRanges();
   report_.reason = *reason;
   report_.test = state_.test;
   report_.samples = state_.samples - samples_before;
@@ -85,7 +66,7 @@ base::Result<StopReason> Loop::Train() {
       MOTLEY_RETURN_IF_ERROR(Save());
       return StopReason::kInterrupted;
     }
-    if (feed_.ledger().Complete()) {
+    if (executor_.ledger().Complete()) {
       auto finished = FinishEpoch();
       if (finished.code() == base::Code::kCancelled && Interrupted()) continue;
       MOTLEY_RETURN_IF_ERROR(std::move(finished));
@@ -94,13 +75,15 @@ base::Result<StopReason> Loop::Train() {
     if (const auto reason = GoalReached()) return *reason;
     if (options_.max_seconds && SecondsSoFar() >= *options_.max_seconds) return StopByTime();
     if (CheckpointDue()) MOTLEY_RETURN_IF_ERROR(Save());
-    MOTLEY_RETURN_IF_ERROR(Step());
+    auto stepped = Step();
+    if (stepped.code() == base::Code::kCancelled && Interrupted()) continue;
+    MOTLEY_RETURN_IF_ERROR(std::move(stepped));
   }
 }
 
 std::optional<StopReason> Loop::GoalReached() const {
   // In the middle of an epoch the last evaluation is not of the weights that we have now.
-  if (feed_.ledger().committed() > 0) return std::nullopt;
+  if (executor_.ledger().committed() > 0) return std::nullopt;
   if (options_.target_accuracy && state_.test.samples > 0 &&
       state_.test.accuracy >= *options_.target_accuracy) {
     return StopReason::kTarget;
@@ -112,7 +95,7 @@ std::optional<StopReason> Loop::GoalReached() const {
 }
 
 base::Result<StopReason> Loop::StopByTime() {
-  const bool tested = feed_.ledger().committed() == 0 && state_.test.samples > 0;
+  const bool tested = executor_.ledger().committed() == 0 && state_.test.samples > 0;
   if (!tested) {
     auto evaluated = EvaluateNow();
     if (evaluated.code() == base::Code::kCancelled && Interrupted()) {
@@ -128,73 +111,31 @@ base::Result<StopReason> Loop::StopByTime() {
 }
 
 base::Status Loop::Step() {
-  const double before = clock_.Now();
-  MOTLEY_ASSIGN_OR_RETURN(const Feed::Item item, feed_.Next());
-  state_.wait_seconds += clock_.Now() - before;
-
   const double learning_rate = LearningRate();
-  MOTLEY_ASSIGN_OR_RETURN(const engine::StepResult result, Compute(item));
   optim::SgdOptions sgd = options_.sgd;
   sgd.learning_rate = static_cast<float>(learning_rate);
-  if (!optim::SgdUpdate(sgd, gradient_, result.samples_done, state_.weights, state_.velocity,
-                        options_.update_threads)) {
-    return Diverged("a weight", state_.step + 1);
-  }
-  MOTLEY_RETURN_IF_ERROR(UpdateBuffers(result.samples_done));
-
-  MOTLEY_RETURN_IF_ERROR(feed_.Commit(item.ticket));
-  ++state_.step;
-  state_.samples += result.samples_done;
-  state_.epoch_loss_sum += result.loss_sum;
-  state_.epoch_correct += result.correct;
-  ReportStep(result, learning_rate);
-  return {};
-}
-
-base::Result<engine::StepResult> Loop::Compute(const Feed::Item& item) {
-  engine::StepRequest request;
-  request.weights = state_.weights;
-  request.batch = &item.batch;
-  request.seed = options_.seed;
-  request.gradient = gradient_;
-  request.buffer_sums = buffer_sums_;
-  auto result = device_.Step(request);
+  auto result = executor_.Step(sgd);
   if (!result.ok()) {
     return std::move(result).status().In(fmt::format("step {}", state_.step + 1));
   }
-  state_.compute_seconds += result->seconds;
-  if (result->samples_done != item.ticket.size()) {
-    return base::Internal("step {}: device '{}' did {} of {} samples without a deadline",
-                          state_.step + 1, device_.kind(), result->samples_done,
-                          item.ticket.size());
-  }
-  if (!std::isfinite(result->loss_sum)) return Diverged("the loss", state_.step + 1);
-  return result;
-}
-
-base::Status Loop::UpdateBuffers(std::int64_t samples) {
-  const auto n = static_cast<float>(samples);
-  for (const graph::Tensor& tensor : graph_.buffers()) {
-    const float momentum = graph_.node(tensor.node).batch_norm().momentum;
-    const auto offset = static_cast<std::size_t>(tensor.offset);
-    const auto size = static_cast<std::size_t>(tensor.size);
-    if (!AllFinite(std::span(buffer_sums_).subspan(offset, size))) {
-      return Diverged(fmt::format("'{}'", tensor.name), state_.step + 1);
-    }
-    for (std::size_t i = offset; i < offset + size; ++i) {
-      float& running = state_.buffers[i];
-      running = (1.0F - momentum) * running + momentum * (buffer_sums_[i] / n);
-    }
-  }
+  const Update& update = *result;
+  state_.wait_seconds += update.wait_seconds;
+  state_.compute_seconds += update.compute_seconds;
+  if (!update.not_finite.empty()) return Diverged(update.not_finite, state_.step + 1);
+  ++state_.step;
+  state_.samples += update.samples;
+  state_.epoch_loss_sum += update.loss_sum;
+  state_.epoch_correct += update.correct;
+  ReportStep(update, learning_rate);
   return {};
 }
 
-void Loop::ReportStep(const engine::StepResult& result, double learning_rate) {
+void Loop::ReportStep(const Update& update, double learning_rate) {
   const double now = clock_.Now();
   rate_.Add(now, state_.samples);
-  event_loss_sum_ += result.loss_sum;
-  event_samples_ += result.samples_done;
-  if (now - event_time_ >= kStepEventSeconds || feed_.ledger().Complete()) {
+  event_loss_sum_ += update.loss_sum;
+  event_samples_ += update.samples;
+  if (now - event_time_ >= kStepEventSeconds || executor_.ledger().Complete()) {
     Emit("step", {{"loss", event_loss_sum_ / static_cast<double>(event_samples_)},
                   {"lr", learning_rate},
                   {"samples", state_.samples},
@@ -207,7 +148,7 @@ void Loop::ReportStep(const engine::StepResult& result, double learning_rate) {
 }
 
 Progress Loop::MakeProgress() const {
-  const std::int64_t done = feed_.ledger().committed(), size = feed_.ledger().size();
+  const std::int64_t done = executor_.ledger().committed(), size = executor_.ledger().size();
   Progress progress{
       .epoch = state_.epoch,
       .step = state_.step,
@@ -237,7 +178,7 @@ Progress Loop::MakeProgress() const {
 
 base::Status Loop::FinishEpoch() {
   MOTLEY_RETURN_IF_ERROR(EvaluateNow());
-  feed_.StartNextEpoch();
+  executor_.StartNextEpoch();
   ++state_.epoch;
   state_.epoch_loss_sum = 0.0;
   state_.epoch_correct = 0;
@@ -246,22 +187,20 @@ base::Status Loop::FinishEpoch() {
 
 base::Status Loop::EvaluateNow() {
   const double before = clock_.Now();
-  MOTLEY_ASSIGN_OR_RETURN(
-      const Evaluation test,
-      Evaluate(device_, state_.weights, state_.buffers, data_.test, options_.test_transform,
-               options_.batch, options_.loader_threads, hooks_.interrupt));
+  MOTLEY_ASSIGN_OR_RETURN(const Evaluation test, executor_.Evaluate());
   evaluation_seconds_ = clock_.Now() - before;
   rate_.Restart(clock_.Now(), state_.samples);
   if (!std::isfinite(test.loss)) return Diverged("the loss on the test set", state_.step);
   state_.test = test;
-  const auto trained = static_cast<double>(std::max<std::int64_t>(1, feed_.ledger().committed()));
+  const auto trained =
+      static_cast<double>(std::max<std::int64_t>(1, executor_.ledger().committed()));
   // A checkpoint stood before this evaluation, so an earlier process may have told it already.
   const bool again = start_step_ > 0 && state_.step == start_step_;
   Emit("epoch", {{"loss", test.loss},
                  {"accuracy", test.accuracy},
                  {"train_loss", state_.epoch_loss_sum / trained},
                  {"train_accuracy", static_cast<double>(state_.epoch_correct) / trained},
-                 {"complete", feed_.ledger().Complete()},
+                 {"complete", executor_.ledger().Complete()},
                  {"again", again},
                  {"samples", state_.samples},
                  {"seconds", evaluation_seconds_}});
@@ -271,15 +210,15 @@ base::Status Loop::EvaluateNow() {
 
 base::Status Loop::Save() {
   if (options_.checkpoints.empty()) return {};
+  const double before = clock_.Now();
+  MOTLEY_RETURN_IF_ERROR(executor_.Capture(state_));
   if (!AllFinite(state_.weights) || !AllFinite(state_.velocity)) {
     return Diverged("a weight", state_.step);
   }
-  const double before = clock_.Now();
   state_.seconds = SecondsSoFar();
-  state_.committed = feed_.ledger().CommittedRanges();
-  state_.kernel_choices = device_.kernel_choices();
+  state_.committed = executor_.ledger().CommittedRanges();
   MOTLEY_RETURN_IF_ERROR(
-      SaveCheckpoint(options_.checkpoints, graph_, state_, options_.keep_checkpoints));
+      SaveCheckpoint(options_.checkpoints, executor_.graph(), state_, options_.keep_checkpoints));
   const double now = clock_.Now();
   next_checkpoint_ = now + options_.checkpoint_seconds;
   rate_.Restart(now, state_.samples);
@@ -296,8 +235,8 @@ bool Loop::CheckpointDue() const {
 
 double Loop::LearningRate() const {
   const double epoch =
-      static_cast<double>(state_.epoch) +
-      static_cast<double>(feed_.ledger().committed()) / static_cast<double>(feed_.ledger().size());
+      static_cast<double>(state_.epoch) + static_cast<double>(executor_.ledger().committed()) /
+                                              static_cast<double>(executor_.ledger().size());
   return static_cast<double>(options_.sgd.learning_rate) *
          options_.schedule.Factor(state_.step, epoch);
 }
@@ -322,11 +261,11 @@ void Loop::Emit(const std::string& event, nlohmann::json fields) {
 void Loop::EmitStart() {
   if (hooks_.events == nullptr) return;
   Emit("run_started", {{"resumed", state_.step > 0},
-                       {"model", graph_.name()},
-                       {"parameters", graph_.parameter_count()},
-                       {"device", device_.kind()},
-                       {"train_samples", data_.train->size()},
-                       {"test_samples", data_.test->size()},
+                       {"model", executor_.graph().name()},
+                       {"parameters", executor_.graph().parameter_count()},
+                       {"device", executor_.kind()},
+                       {"train_samples", executor_.ledger().size()},
+                       {"test_samples", executor_.test_samples()},
                        {"batch", options_.batch},
                        {"learning_rate", options_.sgd.learning_rate},
                        {"momentum", options_.sgd.momentum},

@@ -5,25 +5,26 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <vector>
+#include <string_view>
 
 #include "motley/base/clock.h"
 #include "motley/base/status.h"
-#include "motley/data/ledger.h"
-#include "motley/engine/device.h"
-#include "motley/run/feed.h"
+#include "motley/run/executor.h"
 #include "motley/run/rate.h"
 #include "motley/run/trainer.h"
 
 namespace motley::run {
 
-// One call of Trainer::Run: what it knows while it runs. Use Trainer.
+// The training loop over any executor: goals, evaluations, checkpoints, events. What it does and in
+// which order is Trainer's contract.
+//
+// Thread safety: none.
 class Loop {
  public:
-  // Everything borrowed outlives the loop; the state fits the device's graph and the data.
-  Loop(const TrainOptions& options, engine::Device& device, const data::DataPair& data,
-       const base::Clock& clock, const Trainer::Hooks& hooks, TrainState state,
-       data::Ledger ledger);
+  // Everything borrowed outlives the loop. The executor stands where `state` does, and has taken
+  // the model out of it.
+  Loop(const TrainOptions& options, Executor& executor, const base::Clock& clock,
+       const Trainer::Hooks& hooks, TrainState state);
 
   base::Result<TrainReport> Run();
 
@@ -35,9 +36,7 @@ class Loop {
   base::Result<StopReason> StopByTime();
 
   base::Status Step();
-  base::Result<engine::StepResult> Compute(const Feed::Item& item);
-  base::Status UpdateBuffers(std::int64_t samples);
-  void ReportStep(const engine::StepResult& result, double learning_rate);
+  void ReportStep(const Update& update, double learning_rate);
   Progress MakeProgress() const;
 
   // Evaluates and turns to the next epoch.
@@ -54,9 +53,7 @@ class Loop {
   void EmitStart();
 
   const TrainOptions& options_;
-  engine::Device& device_;
-  const graph::Graph& graph_;
-  const data::DataPair& data_;
+  Executor& executor_;
   const base::Clock& clock_;
   const Trainer::Hooks& hooks_;
   const double start_;          // on the clock
@@ -64,8 +61,6 @@ class Loop {
   const std::int64_t start_step_;
   TrainReport report_;
   TrainState& state_;
-  Feed feed_;
-  std::vector<float> gradient_, buffer_sums_;
   Rate rate_;
   double next_checkpoint_;
   double evaluation_seconds_ = 0.0;

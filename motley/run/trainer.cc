@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "motley/run/local_executor.h"
 #include "motley/run/loop.h"
 
 namespace motley::run {
@@ -74,10 +75,10 @@ base::Result<TrainReport> Trainer::Run(TrainState state, const Hooks& hooks) {
   MOTLEY_ASSIGN_OR_RETURN(data::Ledger ledger,
                           data::Ledger::Restore(state.epoch, state.epoch_size, state.committed));
   state.job = options_.job;
-  Loop loop(options_, device_, data_, clock_, hooks, std::move(state), std::move(ledger));
-  return loop.Run();
+  LocalExecutor executor(options_, device_, data_, clock_, state, std::move(ledger),
+                         hooks.interrupt);
+  return Loop(options_, executor, clock_, hooks, std::move(state)).Run();
 }
-
 TrainState Trainer::Fresh(const graph::Model& model, const data::Dataset& train) {
   TrainState state;
   state.epoch_size = train.size();

@@ -24,12 +24,16 @@ ordered_json ToJson(const Summary& summary) {
                        {"compute_seconds", device.compute_seconds},
                        {"wait_seconds", device.wait_seconds}});
   }
-  return {{"v", kFormatVersion},          {"version", summary.version},
-          {"stop", summary.stop},         {"accuracy", OrNull(summary.accuracy)},
-          {"loss", OrNull(summary.loss)}, {"epochs", summary.epochs},
-          {"steps", summary.steps},       {"samples", summary.samples},
-          {"seconds", summary.seconds},   {"samples_per_second", summary.samples_per_second},
-          {"devices", std::move(devices)}};
+  const BytesSent& sent = summary.bytes_sent;
+  ordered_json bytes_sent = {{"gradient", sent.gradient},         {"weights", sent.weights},
+                             {"activations", sent.activations},   {"public_data", sent.public_data},
+                             {"private_data", sent.private_data}, {"control", sent.control}};
+  return {{"v", kFormatVersion},           {"version", summary.version},
+          {"stop", summary.stop},          {"accuracy", OrNull(summary.accuracy)},
+          {"loss", OrNull(summary.loss)},  {"epochs", summary.epochs},
+          {"steps", summary.steps},        {"samples", summary.samples},
+          {"seconds", summary.seconds},    {"samples_per_second", summary.samples_per_second},
+          {"devices", std::move(devices)}, {"bytes_sent", std::move(bytes_sent)}};
 }
 
 base::Status WriteSummary(const std::filesystem::path& file, const Summary& summary) {

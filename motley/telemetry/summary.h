@@ -21,6 +21,12 @@ struct DeviceSummary {
   double wait_seconds = 0.0;
 };
 
+// Bytes of messages by what they carry, all machines of a job together, each byte once.
+struct BytesSent {
+  std::int64_t gradient = 0, weights = 0, activations = 0, public_data = 0, private_data = 0,
+               control = 0;
+};
+
 // What a run came to: summary.json.
 struct Summary {
   std::string version;                   // of the program
@@ -32,9 +38,11 @@ struct Summary {
   double seconds = 0.0;  // of the job, resumes included
   double samples_per_second = 0.0;
   std::vector<DeviceSummary> devices;
+  BytesSent bytes_sent;
 };
 
-// {"v":1,"version":…,"stop":…,"accuracy":…,…,"devices":[…]}, in the order of the fields above.
+// {"v":1,"version":…,"stop":…,"accuracy":…,…,"devices":[…],"bytes_sent":{…}}, in the order of the
+// fields above.
 nlohmann::ordered_json ToJson(const Summary& summary);
 
 // Writes summary.json so that a reader, and a kill at any instant, sees the old one or the new.

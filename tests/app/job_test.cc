@@ -1,6 +1,8 @@
 #include "apps/motley/job.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -60,6 +62,10 @@ seed = 42
 name = "cpu"
 kind = "native"
 threads = 2
+[cluster]
+min_workers = 4
+trusted_network = true
+heartbeat_seconds = 0.5
 [checkpoint]
 every_seconds = 0.5
 keep = 9
@@ -72,7 +78,11 @@ keep = 9
   EXPECT_EQ(job.train.momentum, -0.5);
   EXPECT_EQ(job.train.epochs, 7);
   EXPECT_EQ(job.train.max_seconds, 600.0);
+  EXPECT_TRUE(job.device.listed);
   EXPECT_EQ(job.device.name, "cpu");
+  EXPECT_EQ(job.cluster.min_workers, 4);
+  EXPECT_TRUE(job.cluster.trusted_network);
+  EXPECT_EQ(job.cluster.heartbeat_seconds, 0.5);
   EXPECT_EQ(job.checkpoint.every_seconds, 0.5);
   EXPECT_EQ(job.checkpoint.keep, 9);
 }
@@ -84,6 +94,19 @@ TEST(JobTest, WritesAJobThatReadsBackTheSame) {
   job.train.target_accuracy = 0.991;
   EXPECT_EQ(Parsed(ToToml(job)), job);
   EXPECT_EQ(Parsed(ToToml(Job{})), Job{});
+}
+
+TEST(JobTest, KnowsWhetherADeviceIsListed) {
+  EXPECT_FALSE(Parsed("").device.listed);
+  EXPECT_FALSE(Parsed("[cluster]\nmin_workers = 2").device.listed);
+  EXPECT_TRUE(Parsed("[[device]]").device.listed);
+  EXPECT_TRUE(Parsed("[[device]]\nthreads = 2").device.listed);
+  for (const char* toml : {"", "[[device]]", "[[device]]\nthreads = 2"}) {
+    EXPECT_EQ(Parsed(ToToml(Parsed(toml))), Parsed(toml)) << "a resumed run reads it back";
+  }
+  const auto flag = LoadJob({.file = "", .sets = {"device.threads=1"}, .environment = {}});
+  ASSERT_TRUE(flag.ok()) << flag.status().ToString();
+  EXPECT_TRUE(flag->job.device.listed);
 }
 
 TEST(JobTest, AJobWithoutAGoalStopsAfterFiveEpochs) {
@@ -128,7 +151,11 @@ INSTANTIATE_TEST_SUITE_P(
         RefusalCase{"batch = 3", {"job.toml:1:1", "unknown key batch", "train.batch"}},
         RefusalCase{"[model]\nseed = 3", {"job.toml:2:1", "train.seed", "belongs to train"}},
         RefusalCase{"[trian]\nbatch = 3", {"job.toml:1:", "[trian]", "did you mean [train]?"}},
-        RefusalCase{"[cluster]\ngroups = 1", {"job.toml:1:", "unknown section [cluster]"}},
+        RefusalCase{"[cluster]\ngroups = 1", {"job.toml:2:1", "unknown key cluster.groups"}},
+        RefusalCase{"[cluster]\nmin_workers = 0", {"job.toml:2:1", "cluster.min_workers is 0"}},
+        RefusalCase{"[cluster]\nheartbeat_seconds = 0", {"cluster.heartbeat_seconds is 0"}},
+        RefusalCase{"[cluster]\ntrusted_network = 1", {"true or false"}},
+        RefusalCase{"[[device]]\nname = \"my host\"", {"job.toml:2:1", "is no name", "letters"}},
         RefusalCase{"[train]\ntune = \"auto\"", {"job.toml:2:1", "unknown key train.tune"}},
         RefusalCase{"[train]\nobjective = \"time\"", {"unknown key train.objective"}},
         RefusalCase{"[[device]]\nspeed = 0.1", {"unknown key device.speed", "name, kind, threads"}},
@@ -170,7 +197,8 @@ INSTANTIATE_TEST_SUITE_P(
 class JobSourcesTest : public testing::Test {
  protected:
   void SetUp() override {
-    file_ = std::filesystem::path(testing::TempDir()) / "job_sources_test.toml";
+    file_ = std::filesystem::path(testing::TempDir()) /
+            fmt::format("job_sources_test-{}.toml", ::getpid());
     std::ofstream(file_) << "[train]\nbatch = 10\nseed = 10\nepochs = 10\n";
   }
   void TearDown() override { std::filesystem::remove(file_); }
@@ -236,12 +264,13 @@ TEST_F(JobSourcesTest, RefusalsNameTheFlagOrTheVariable) {
 
 TEST(ExamplesTest, EveryExampleIsAJob) {
   int examples = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(MOTLEY_EXAMPLES)) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(MOTLEY_EXAMPLES)) {
+    if (entry.path().extension() != ".toml") continue;
     const auto resolved = LoadJob({.file = entry.path().string()});
     EXPECT_TRUE(resolved.ok()) << resolved.status().ToString();
     ++examples;
   }
-  EXPECT_GE(examples, 3);
+  EXPECT_GE(examples, 4);
 }
 
 TEST(ExamplesTest, TheDefaultJobIsTheOneWrittenOut) {

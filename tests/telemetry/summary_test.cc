@@ -20,17 +20,23 @@ TEST(SummaryTest, HasTheFieldsThatReadersRelyOn) {
                         .samples = 300'000,
                         .seconds = 60.0,
                         .samples_per_second = 5000.0,
-                        .devices = {{"host", "native", 300'000, 1.0, 50.0, 1.0}}};
+                        .devices = {{"host", "native", 300'000, 1.0, 50.0, 1.0}},
+                        .bytes_sent = {.gradient = 7, .control = 3}};
   const auto json = ToJson(summary);
   EXPECT_EQ(json.begin().key(), "v");
   for (const char* key : {"v", "version", "stop", "accuracy", "loss", "epochs", "steps", "samples",
-                          "seconds", "samples_per_second", "devices"}) {
+                          "seconds", "samples_per_second", "devices", "bytes_sent"}) {
     EXPECT_TRUE(json.contains(key)) << key;
   }
   ASSERT_EQ(json.at("devices").size(), 1U);
   for (const char* key : {"name", "kind", "samples", "share", "compute_seconds", "wait_seconds"}) {
     EXPECT_TRUE(json.at("devices")[0].contains(key)) << key;
   }
+  for (const char* key :
+       {"gradient", "weights", "activations", "public_data", "private_data", "control"}) {
+    EXPECT_TRUE(json.at("bytes_sent").contains(key)) << key;
+  }
+  EXPECT_EQ(json.at("bytes_sent").at("gradient"), 7);
   EXPECT_EQ(json.at("accuracy"), 0.99);
   EXPECT_EQ(json.at("devices")[0].at("share"), 1.0);
 }

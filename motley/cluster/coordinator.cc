@@ -1,0 +1,103 @@
+#include "motley/cluster/coordinator.h"
+
+#include <grpcpp/resource_quota.h>
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/server_builder.h>
+
+#include <chrono>
+#include <utility>
+
+#include "motley/cluster/coordinator_impl.h"
+
+namespace motley::cluster {
+namespace {
+
+// A part of 1 MB and its header; reports are far smaller.
+constexpr int kMaxMessageBytes = 2 << 20;
+
+std::shared_ptr<grpc::ServerCredentials> Credentials(const CoordinatorOptions& options) {
+  if (!options.tls) return grpc::InsecureServerCredentials();
+  grpc::SslServerCredentialsOptions ssl(GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE);
+  ssl.pem_key_cert_pairs.push_back({options.identity.key_pem, options.identity.certificate_pem});
+  return grpc::SslServerCredentials(ssl);
+}
+
+}  // namespace
+
+base::Status Coordinator::Impl::Listen() {
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort(options_.listen, Credentials(options_), &port_);
+  builder.RegisterService(&service_);
+  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  // Without this a second coordinator could share the port and steal every other connection.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 32);
+  server_ = builder.BuildAndStart();
+  if (server_ != nullptr && port_ != 0) return {};
+  return base::Unavailable("cannot listen on {}", options_.listen)
+      .WithFix(
+          "another program may have the port, or the address is not of this machine: choose "
+          "another with --listen");
+}
+
+std::shared_ptr<grpc::Channel> Coordinator::Impl::InProcessChannel() {
+  return server_->InProcessChannel({});
+}
+
+void Coordinator::Impl::Stop(const std::string& reason) {
+  if (server_ == nullptr) return;
+  constexpr double kGoodbyeSeconds = 3.0;
+  for (const SessionPtr& session : desk_.sessions()) {
+    proto::Order order = NewOrder();
+    order.mutable_stop()->set_reason(reason);
+    Send(session, std::move(order));
+  }
+  const double deadline = clock_.Now() + kGoodbyeSeconds;
+  while (!desk_.sessions().empty() && clock_.Now() < deadline) {
+    while (desk_.Next()) {
+    }
+    desk_.WaitForNews(0.01);
+  }
+  Close();
+}
+
+void Coordinator::Impl::Close() {
+  if (server_ == nullptr) return;
+  server_->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
+  server_->Wait();
+  server_ = nullptr;
+}
+
+Coordinator::Coordinator(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Coordinator::~Coordinator() = default;
+
+base::Result<std::unique_ptr<Coordinator>> Coordinator::Start(
+    const CoordinatorOptions& options, const proto::Job& job, graph::Graph graph,
+    const data::DataPair& data, run::TrainState& state, plan::Controller& controller,
+    const base::Clock& clock, const CoordinatorHooks& hooks) {
+  MOTLEY_CHECK(options.tokens != nullptr, "a coordinator without tokens");
+  MOTLEY_ASSIGN_OR_RETURN(data::Ledger ledger,
+                          data::Ledger::Restore(state.epoch, state.epoch_size, state.committed));
+  auto impl = std::make_unique<Impl>(options, job, std::move(graph), data, state, std::move(ledger),
+                                     controller, clock, hooks);
+  MOTLEY_RETURN_IF_ERROR(impl->Listen());
+  return std::unique_ptr<Coordinator>(new Coordinator(std::move(impl)));
+}
+
+int Coordinator::port() const { return impl_->port(); }
+std::shared_ptr<grpc::Channel> Coordinator::InProcessChannel() { return impl_->InProcessChannel(); }
+const graph::Graph& Coordinator::graph() const { return impl_->graph(); }
+std::string Coordinator::kind() const { return "cluster"; }
+std::int64_t Coordinator::test_samples() const { return impl_->test_samples(); }
+const data::Ledger& Coordinator::ledger() const { return impl_->ledger(); }
+void Coordinator::StartNextEpoch() { impl_->StartNextEpoch(); }
+base::Result<run::Update> Coordinator::Step(const optim::SgdOptions& sgd) {
+  return impl_->Step(sgd);
+}
+base::Result<run::Evaluation> Coordinator::Evaluate() { return impl_->Evaluate(); }
+base::Status Coordinator::Capture(run::TrainState& state) { return impl_->Capture(state); }
+void Coordinator::Stop(const std::string& reason) { impl_->Stop(reason); }
+Bytes Coordinator::traffic() const { return impl_->traffic(); }
+std::vector<MemberTotal> Coordinator::totals() const { return impl_->totals(); }
+
+}  // namespace motley::cluster

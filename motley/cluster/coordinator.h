@@ -1,0 +1,109 @@
+#ifndef MOTLEY_CLUSTER_COORDINATOR_H_
+#define MOTLEY_CLUSTER_COORDINATOR_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "motley/base/clock.h"
+#include "motley/base/status.h"
+#include "motley/cluster/cluster.pb.h"
+#include "motley/cluster/security.h"
+#include "motley/cluster/traffic.h"
+#include "motley/data/dataset.h"
+#include "motley/graph/graph.h"
+#include "motley/plan/controller.h"
+#include "motley/run/executor.h"
+
+namespace grpc {
+class Channel;
+}
+
+namespace motley::cluster {
+
+struct CoordinatorOptions {
+  std::string listen = "127.0.0.1:0";  // port 0: any free one
+  bool tls = true;
+  Identity identity;             // with tls
+  TokenStore* tokens = nullptr;  // who may join; outlives the coordinator
+  int min_workers = 1;           // the first step waits for so many
+  bool gloo = false;             // a trusted network: reduce by Gloo; otherwise through TLS
+  double heartbeat_seconds = 1.0;
+  // A member that is alive but does not finish: dropped after the larger of this and 20 times what
+  // steps usually take.
+  double step_seconds = 120.0;
+  int update_threads = 1;
+};
+
+// What a coordinator tells while it runs. Called from one thread at a time.
+struct CoordinatorHooks {
+  const std::atomic<bool>* interrupt = nullptr;
+  // name: "joined", "left", "lost", "refused", "plan", "waiting"; message: one line for people;
+  // fields: for the events file.
+  std::function<void(const std::string& name, const std::string& message,
+                     const std::vector<std::pair<std::string, std::string>>& fields)>
+      on_event;
+};
+
+// What became of one worker, for the summary.
+struct MemberTotal {
+  std::string name, device;
+  std::int64_t samples = 0;
+  double compute_seconds = 0.0, wait_seconds = 0.0;
+};
+
+// The process that owns a job: lets workers in, cuts every batch by the controller's shares, sums
+// their gradients, commits. An Executor, so that goals, events and checkpoints are those of a run
+// on one machine.
+//
+// A step is committed when every member has reported its part and the sum is complete; when one is
+// lost before that, all of it is discarded, a new generation begins, and the same samples are cut
+// anew over those who are left. A worker that has said it is ready becomes a member at the next
+// step boundary.
+//
+// Nothing waits for a worker longer than two heartbeats of silence, or than `step_seconds`. Only
+// waiting for somebody to join has no limit, and ends with the interrupt.
+//
+// Thread safety: as Executor; Stop may be called from any thread.
+class Coordinator final : public run::Executor {
+ public:
+  // Takes the model out of `state` and begins to listen. `job` is what workers get (MakeJob).
+  // Everything borrowed outlives the coordinator.
+  static base::Result<std::unique_ptr<Coordinator>> Start(
+      const CoordinatorOptions& options, const proto::Job& job, graph::Graph graph,
+      const data::DataPair& data, run::TrainState& state, plan::Controller& controller,
+      const base::Clock& clock, const CoordinatorHooks& hooks);
+  // Without Stop workers take it for a crash, and try to come back.
+  ~Coordinator() override;
+
+  int port() const;
+  // For workers in this process: no socket, no encryption.
+  std::shared_ptr<grpc::Channel> InProcessChannel();
+
+  const graph::Graph& graph() const override;
+  std::string kind() const override;
+  std::int64_t test_samples() const override;
+  const data::Ledger& ledger() const override;
+  void StartNextEpoch() override;
+  base::Result<run::Update> Step(const optim::SgdOptions& sgd) override;
+  base::Result<run::Evaluation> Evaluate() override;
+  base::Status Capture(run::TrainState& state) override;
+
+  // Tells all workers that the job has ended, waits a moment for them to go, and stops listening.
+  void Stop(const std::string& reason);
+
+  Bytes traffic() const;
+  std::vector<MemberTotal> totals() const;
+
+ private:
+  class Impl;
+  explicit Coordinator(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace motley::cluster
+
+#endif  // MOTLEY_CLUSTER_COORDINATOR_H_

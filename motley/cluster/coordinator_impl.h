@@ -1,0 +1,119 @@
+#ifndef MOTLEY_CLUSTER_COORDINATOR_IMPL_H_
+#define MOTLEY_CLUSTER_COORDINATOR_IMPL_H_
+
+#include <grpcpp/server.h>
+
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "motley/cluster/coordinator.h"
+#include "motley/cluster/desk.h"
+#include "motley/cluster/model_server.h"
+#include "motley/cluster/service.h"
+#include "motley/data/ledger.h"
+
+namespace motley::cluster {
+
+// The coordinator's own thread: who is a member, what they are told, when a step counts.
+class Coordinator::Impl {
+ public:
+  Impl(const CoordinatorOptions& options, const proto::Job& job, graph::Graph graph,
+       const data::DataPair& data, run::TrainState& state, data::Ledger ledger,
+       plan::Controller& controller, const base::Clock& clock, const CoordinatorHooks& hooks);
+  ~Impl();
+
+  base::Status Listen();
+  int port() const { return port_; }
+  std::shared_ptr<grpc::Channel> InProcessChannel();
+  void Stop(const std::string& reason);
+  void Close();
+
+  const graph::Graph& graph() const { return graph_; }
+  std::int64_t test_samples() const { return data_.test->size(); }
+  const data::Ledger& ledger() const { return ledger_; }
+  void StartNextEpoch();
+  base::Result<run::Update> Step(const optim::SgdOptions& sgd);
+  base::Result<run::Evaluation> Evaluate();
+  base::Status Capture(run::TrainState& state);
+  Bytes traffic() const { return traffic_.total(); }
+  std::vector<MemberTotal> totals() const;
+
+ private:
+  enum class Outcome { kDone, kBroken, kInterrupted };
+
+  // Waits until there are enough members that have the model and, with Gloo, form a group.
+  base::Status Gather();
+  void RemoveGone();
+  std::vector<SessionPtr> Joiners() const;
+  bool Admit(const std::vector<SessionPtr>& joiners);
+  void SendModel(const SessionPtr& session);
+  bool FormGroup();
+  // Brings the model of this step here from a member that has it.
+  base::Status FetchState();
+
+  std::optional<run::Update> Attempt(const data::Ticket& ticket, const optim::SgdOptions& sgd);
+  void BeginReduction(const std::vector<std::int64_t>& shares, std::int64_t samples,
+                      const optim::SgdOptions& sgd);
+  proto::Order TrainOrder(const data::Ticket& ticket, const optim::SgdOptions& sgd) const;
+  // Whether all did what they were told; who did not is sent away.
+  bool CheckCounts(const std::vector<std::int64_t>& shares);
+  // Why the gradients that came cannot be used; a single offender is sent away.
+  std::string JudgeGradients();
+  run::Update Commit(const data::Ticket& ticket, double began);
+  // All that is going on is void.
+  void NextGeneration();
+
+  // Waits for the reports of `who` about the present generation and step, and for `complete`.
+  Outcome Await(const std::vector<SessionPtr>& who, double seconds,
+                const std::function<bool()>& complete = {}, bool interruptible = false);
+  void Drain();
+  void Take(Desk::Item item);
+  bool Interrupted() const;
+
+  proto::Order NewOrder() const;
+  void Send(const SessionPtr& session, proto::Order order);
+  std::vector<std::int64_t> Cut(std::int64_t total) const;
+  void Tell(const plan::Event& event);
+  void TellLost(const SessionPtr& session);
+  double StepLimit() const;
+  void ShowProgress();
+
+  const CoordinatorOptions options_;
+  const graph::Graph graph_;
+  const data::DataPair& data_;
+  plan::Controller& controller_;
+  const base::Clock& clock_;
+  const CoordinatorHooks hooks_;
+  const proto::Job job_;
+  Traffic traffic_;
+
+  data::Ledger ledger_;
+  ModelServer model_;
+  std::int64_t model_step_;  // the step that model_ holds; behind step_ with Gloo
+  std::int64_t step_;
+  std::uint64_t generation_ = 1;
+  std::vector<SessionPtr> members_;
+  plan::Plan plan_;
+  bool formed_ = false, broken_ = false, started_ = false, waiting_told_ = false;
+  int failed_forms_ = 0;  // in a row, with everybody alive
+  int suspects_ = 0;      // members sent away for a bad gradient, in this step
+  double usual_seconds_ = 0.0, last_loss_ = 0.0;
+  run::Evaluation last_test_;
+  std::map<std::string, MemberTotal> totals_;
+
+  Desk desk_;
+  Service service_;
+  std::unique_ptr<grpc::Server> server_;
+  int port_ = 0;
+};
+
+}  // namespace motley::cluster
+
+#endif  // MOTLEY_CLUSTER_COORDINATOR_IMPL_H_

@@ -1,0 +1,429 @@
+#include "motley/cluster/desk.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "motley/cluster/job.h"
+
+namespace motley::cluster {
+namespace {
+
+constexpr std::size_t kMaxWorkers = 4096;
+constexpr std::size_t kMaxLost = 20;
+// A worker that was let in has this long to open its streams.
+constexpr double kConnectSeconds = 10.0;
+// Gloo's own keys and values are below 1 KB each.
+constexpr std::size_t kMaxRendezvousBytes = 64 << 10, kMaxRendezvousKeys = 1 << 16;
+constexpr double kMaxRendezvousSeconds = 30.0;
+constexpr int kMaxSampleIds = 1 << 16;
+constexpr std::size_t kSampleBytes = 256 << 10;  // of one message
+constexpr std::int64_t kLabelsPerMessage = 1 << 16;
+// A stranger who knocks all day must not fill the disk with refusals.
+constexpr double kRefusalBurst = 50.0, kRefusalsPerSecond = 1.0;
+
+// Names appear in files and on terminals.
+bool IsName(const std::string& text) {
+  const auto fits = [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '.' || c == '_' || c == '-';
+  };
+  return !text.empty() && text.size() <= 64 && std::all_of(text.begin(), text.end(), fits);
+}
+
+std::string Printable(std::string text) {
+  text.resize(std::min<std::size_t>(text.size(), 200));
+  for (char& c : text) {
+    if (std::isprint(static_cast<unsigned char>(c)) == 0) c = '?';
+  }
+  return text;
+}
+
+std::string Metadata(const Caller& caller, const char* key) {
+  const auto found = caller.metadata.find(key);
+  return found == caller.metadata.end() ? std::string() : found->second;
+}
+
+proto::MemberStatus StatusOf(const Session& session, double now) {
+  proto::MemberStatus status;
+  status.set_name(session.name);
+  status.set_host(session.host);
+  status.set_device(session.device);
+  status.set_peer(session.peer);
+  status.set_state(session.state.load());
+  status.set_share(session.share);
+  status.set_samples_per_second(session.rate);
+  status.set_age_seconds(now - session.joined);
+  status.set_silent_seconds(std::max(0.0, now - session.last_seen));
+  status.set_samples(session.samples);
+  return status;
+}
+
+}  // namespace
+
+Desk::Desk(const CoordinatorOptions& options, const proto::Job& job, const data::DataPair& data,
+           ModelServer& model, const base::Clock& clock, const CoordinatorHooks& hooks)
+    : options_(options),
+      job_(job),
+      data_(data),
+      model_(model),
+      clock_(clock),
+      hooks_(hooks),
+      refusals_left_(kRefusalBurst) {
+  watch_ = std::jthread([this](const std::stop_token& stop) { Watch(stop); });
+}
+
+Desk::~Desk() = default;
+
+std::optional<Desk::Item> Desk::Next() {
+  const std::lock_guard lock(mutex_);
+  if (inbox_.empty()) return std::nullopt;
+  Item item = std::move(inbox_.front());
+  inbox_.pop_front();
+  return item;
+}
+
+void Desk::WaitForNews(double seconds) {
+  std::unique_lock lock(mutex_);
+  news_.wait_for(lock, std::chrono::duration<double>(seconds),
+                 [this] { return woken_ || !inbox_.empty(); });
+  woken_ = false;
+}
+
+void Desk::Wake() {
+  {
+    const std::lock_guard lock(mutex_);
+    woken_ = true;
+  }
+  news_.notify_all();
+}
+
+std::vector<SessionPtr> Desk::sessions() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<SessionPtr> all;
+  for (const auto& [name, session] : sessions_) all.push_back(session);
+  return all;
+}
+
+void Desk::SendAway(const SessionPtr& session, const std::string& reason) {
+  session->Close(reason);
+  OnClosed(session, reason);
+}
+
+void Desk::Watch(const std::stop_token& stop) {
+  const double beat = options_.heartbeat_seconds;
+  std::mutex mutex;
+  std::condition_variable_any wake;
+  double last = clock_.Now();
+  double forgiven = 0.0;  // until then nobody is silent
+  while (!stop.stop_requested()) {
+    {
+      std::unique_lock lock(mutex);
+      wake.wait_for(lock, stop, std::chrono::duration<double>(beat / 8), [] { return false; });
+    }
+    const double now = clock_.Now();
+    // This process itself was stopped: what others sent meanwhile is still to be read.
+    if (now - last > beat) forgiven = now + beat;
+    last = now;
+    for (const SessionPtr& session : sessions()) {
+      const double allowed = session->connected ? 2 * beat : kConnectSeconds;
+      if (now < forgiven || now - session->last_seen <= allowed) continue;
+      SendAway(session, fmt::format("no sign of life for {:.1f} s", now - session->last_seen));
+    }
+  }
+}
+
+base::Status Desk::CheckToken(const Caller& caller) {
+  const base::Status status =
+      options_.tokens->Check(Metadata(caller, kTokenId), Metadata(caller, kTokenSecret));
+  if (status.ok()) return {};
+  OnRefused(caller, "token: " + status.message());
+  // Which of the reasons it was is none of a stranger's business.
+  return base::NotFound("the join token is not valid (wrong, expired or revoked)");
+}
+
+base::Result<std::string> Desk::ChooseName(const std::string& wanted) {
+  if (wanted.empty()) {
+    while (true) {
+      const std::string name = fmt::format("worker-{}", joined_++);
+      if (!sessions_.contains(name)) return name;
+    }
+  }
+  if (!IsName(wanted)) {
+    return base::InvalidInput("'{}' is no name: letters, digits, '.', '_' and '-', at most 64",
+                              Printable(wanted));
+  }
+  if (sessions_.contains(wanted)) {
+    return base::InvalidInput("a worker named '{}' is here already", wanted);
+  }
+  return wanted;
+}
+
+base::Result<proto::JoinReply> Desk::Join(const Caller& caller, const proto::JoinRequest& request) {
+  MOTLEY_RETURN_IF_ERROR(CheckToken(caller));
+  if (request.protocol() != kProtocol) {
+    return base::InvalidInput(
+        "the worker speaks protocol {}, this coordinator {}: use the same version of motley",
+        request.protocol(), kProtocol);
+  }
+  proto::JoinRequest checked = request;
+  checked.set_host(Printable(request.host()));
+  checked.set_device(Printable(request.device()));
+  proto::JoinReply reply;
+  {
+    const std::lock_guard lock(mutex_);
+    if (sessions_.size() >= kMaxWorkers)
+      return base::Unavailable("{} workers are here", kMaxWorkers);
+    MOTLEY_ASSIGN_OR_RETURN(const std::string name, ChooseName(request.name()));
+    auto session =
+        std::make_shared<Session>(checked, name, RandomHex(32), caller.peer, clock_.Now());
+    reply.set_worker(name);
+    reply.set_credential(session->credential);
+    sessions_.emplace(name, std::move(session));
+  }
+  *reply.mutable_job() = job_;
+  reply.set_heartbeat_seconds(options_.heartbeat_seconds);
+  reply.set_gloo(options_.gloo);
+  return reply;
+}
+
+base::Result<SessionPtr> Desk::Authenticate(const Caller& caller) {
+  const std::string credential = Metadata(caller, kCredential);
+  const std::lock_guard lock(mutex_);
+  const auto found = sessions_.find(Metadata(caller, kWorker));
+  if (found == sessions_.end() || !SameSecret(found->second->credential, credential)) {
+    OnRefused(caller, "a credential that is not valid (any more)");
+    return base::NotFound("the worker's credential is not valid (any more)");
+  }
+  return found->second;
+}
+
+base::Status Desk::OnReport(const SessionPtr& session, const proto::Report& report) {
+  session->connected = true;
+  session->last_seen = clock_.Now();
+  if (report.sequence() != session->last_sequence + 1) {
+    return base::InvalidInput("report {} after report {}", report.sequence(),
+                              session->last_sequence);
+  }
+  session->last_sequence = report.sequence();
+  switch (report.kind_case()) {
+    case proto::Report::kHeartbeat:
+      return {};
+    case proto::Report::kDone: {
+      const proto::Done& done = report.done();
+      const bool plausible = done.samples() >= 0 && done.correct() >= 0 &&
+                             done.correct() <= done.samples() && done.compute_seconds() >= 0.0 &&
+                             done.wait_seconds() >= 0.0 && done.group_bytes() >= 0;
+      if (!plausible) return base::InvalidInput("a report that makes no sense");
+      break;
+    }
+    case proto::Report::kReady:
+    case proto::Report::kLeave:
+    case proto::Report::kFailed:
+      break;
+    case proto::Report::KIND_NOT_SET:
+      return base::InvalidInput("a report without content");
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    inbox_.push_back({session, report, /*closed=*/false});
+  }
+  news_.notify_all();
+  return {};
+}
+
+base::Status Desk::OnPart(const SessionPtr& session, proto::Part& part) {
+  session->last_seen = clock_.Now();
+  if (part.array() != proto::ARRAY_UPDATE) return Receive(session, part);
+  const StepKey key{part.generation(), part.step()};
+  auto added = model_.Add(session->name, key, part.offset(), std::move(*part.mutable_floats()));
+  return added.ok() ? base::Status() : std::move(added).status();
+}
+
+base::Status Desk::Receive(const SessionPtr& session, const proto::Part& part) {
+  const std::lock_guard lock(upload_mutex_);
+  const StepKey key{part.generation(), part.step()};
+  if (!upload_ || upload_->from != session->name || key != upload_->key) {
+    if (upload_ && key > upload_->key) return base::InvalidInput("a state that nobody asked for");
+    return {};  // of a generation that is over
+  }
+  const bool is_model = part.array() == proto::ARRAY_MODEL;
+  if (!is_model && part.array() != proto::ARRAY_VELOCITY)
+    return base::InvalidInput("no such array");
+  std::vector<float>& target = is_model ? upload_->model : upload_->velocity;
+  const std::string& bytes = part.floats();
+  if (bytes.size() % sizeof(float) != 0) return base::InvalidInput("{} bytes", bytes.size());
+  const auto count = static_cast<std::int64_t>(bytes.size() / sizeof(float));
+  MOTLEY_ASSIGN_OR_RETURN(const int index, model_.parts().Find(part.offset(), count));
+  if (!is_model && index >= model_.parts().parameter_parts()) {
+    return base::InvalidInput("a velocity at {}", part.offset());
+  }
+  if (upload_->missing < count) return base::InvalidInput("more state than there is");
+  const std::span<const float> values = FloatsOf(bytes);
+  std::copy(values.begin(), values.end(), target.begin() + part.offset());
+  upload_->missing -= count;
+  if (upload_->missing == 0) Wake();
+  return {};
+}
+
+void Desk::ExpectUpload(const StepKey& key, const std::string& from) {
+  const std::lock_guard lock(upload_mutex_);
+  Upload upload{.key = key, .from = from, .model = {}, .velocity = {}};
+  upload.model.resize(static_cast<std::size_t>(model_.parts().floats()));
+  upload.velocity.resize(model_.velocity().size());
+  upload.missing = static_cast<std::int64_t>(upload.model.size() + upload.velocity.size());
+  upload_ = std::move(upload);
+}
+
+bool Desk::UploadComplete() const {
+  const std::lock_guard lock(upload_mutex_);
+  return upload_ && upload_->missing == 0;
+}
+
+Desk::Upload Desk::TakeUpload() {
+  const std::lock_guard lock(upload_mutex_);
+  Upload taken = std::move(*upload_);
+  upload_.reset();
+  return taken;
+}
+
+void Desk::OnClosed(const SessionPtr& session, const std::string& reason) {
+  session->Close(reason);
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = sessions_.find(session->name);
+    if (found == sessions_.end() || found->second != session) return;
+    sessions_.erase(found);
+    proto::MemberStatus status = StatusOf(*session, clock_.Now());
+    status.set_state("lost");
+    status.set_reason(session->reason());
+    lost_.push_back(std::move(status));
+    if (lost_.size() > kMaxLost) lost_.pop_front();
+    inbox_.push_back({session, {}, /*closed=*/true});
+  }
+  news_.notify_all();
+}
+
+base::Status Desk::Samples(const proto::SamplesRequest& request,
+                           const std::function<bool(const proto::SamplesReply&)>& send) {
+  const data::Dataset& set = request.test() ? *data_.test : *data_.train;
+  if (request.ids_size() == 0) return SendLabels(set, send);
+  if (request.ids_size() > kMaxSampleIds) {
+    return base::InvalidInput("{} samples at once", request.ids_size());
+  }
+  for (const std::uint64_t id : request.ids()) {
+    if (id >= static_cast<std::uint64_t>(set.size())) {
+      return base::InvalidInput("sample {} of {}", id, set.size());
+    }
+  }
+  return SendPixels(set, request, send);
+}
+
+base::Status Desk::SendLabels(const data::Dataset& set,
+                              const std::function<bool(const proto::SamplesReply&)>& send) const {
+  for (std::int64_t begin = 0; begin < set.size(); begin += kLabelsPerMessage) {
+    proto::SamplesReply reply;
+    const std::int64_t end = std::min(set.size(), begin + kLabelsPerMessage);
+    for (std::int64_t id = begin; id < end; ++id) {
+      reply.add_labels(set.label(static_cast<data::SampleId>(id)));
+    }
+    if (!send(reply)) return base::Cancelled("nobody listens");
+  }
+  return {};
+}
+
+base::Status Desk::SendPixels(const data::Dataset& set, const proto::SamplesRequest& request,
+                              const std::function<bool(const proto::SamplesReply&)>& send) const {
+  const auto bytes = static_cast<std::size_t>(set.pixels_per_sample());
+  std::vector<std::uint8_t> pixels(bytes);
+  proto::SamplesReply reply;
+  for (const std::uint64_t id : request.ids()) {
+    MOTLEY_RETURN_IF_ERROR(set.Decode(id, pixels));
+    reply.add_ids(id);
+    reply.mutable_pixels()->append(pixels.begin(), pixels.end());
+    if (reply.pixels().size() < kSampleBytes) continue;
+    if (!send(reply)) return base::Cancelled("nobody listens");
+    reply.Clear();
+  }
+  if (reply.ids_size() > 0 && !send(reply)) return base::Cancelled("nobody listens");
+  return {};
+}
+
+void Desk::BeginGeneration(std::uint64_t generation) {
+  {
+    const std::lock_guard lock(rendezvous_mutex_);
+    rendezvous_generation_ = generation;
+    rendezvous_.clear();
+  }
+  rendezvous_changed_.notify_all();
+}
+
+base::Result<proto::RendezvousReply> Desk::Rendezvous(const proto::RendezvousRequest& request) {
+  std::unique_lock lock(rendezvous_mutex_);
+  const auto over = [&] { return request.generation() != rendezvous_generation_; };
+  if (over()) return base::Unavailable("generation {} is over", request.generation());
+  if (!request.set_key().empty()) {
+    if (request.set_key().size() + request.set_value().size() > kMaxRendezvousBytes ||
+        rendezvous_.size() >= kMaxRendezvousKeys) {
+      return base::InvalidInput("a rendezvous of {} bytes", request.set_value().size());
+    }
+    rendezvous_[request.set_key()] = request.set_value();
+    rendezvous_changed_.notify_all();
+  }
+  const auto all_here = [&] {
+    return over() || std::all_of(request.wait_keys().begin(), request.wait_keys().end(),
+                                 [&](const auto& key) { return rendezvous_.contains(key); });
+  };
+  const double seconds = std::clamp(request.wait_seconds(), 0.0, kMaxRendezvousSeconds);
+  proto::RendezvousReply reply;
+  reply.set_found(
+      rendezvous_changed_.wait_for(lock, std::chrono::duration<double>(seconds), all_here));
+  if (over()) return base::Unavailable("generation {} is over", request.generation());
+  if (reply.found()) {
+    for (const auto& key : request.wait_keys()) reply.add_values(rendezvous_[key]);
+  }
+  return reply;
+}
+
+void Desk::Show(const proto::StatusReply& progress) {
+  const std::lock_guard lock(mutex_);
+  progress_ = progress;
+}
+
+base::Result<proto::StatusReply> Desk::Status(const Caller& caller) {
+  MOTLEY_RETURN_IF_ERROR(CheckToken(caller));
+  const std::lock_guard lock(mutex_);
+  proto::StatusReply reply = progress_;
+  const double now = clock_.Now();
+  for (const auto& [name, session] : sessions_) *reply.add_members() = StatusOf(*session, now);
+  for (const auto& gone : lost_) *reply.add_members() = gone;
+  return reply;
+}
+
+void Desk::OnRefused(const Caller& caller, const std::string& what) {
+  std::int64_t hidden = 0;
+  {
+    const std::lock_guard lock(refusals_mutex_);
+    const double now = clock_.Now();
+    refusals_left_ =
+        std::min(kRefusalBurst, refusals_left_ + kRefusalsPerSecond * (now - refusals_time_));
+    refusals_time_ = now;
+    if (refusals_left_ < 1.0) {
+      ++refusals_hidden_;
+      return;
+    }
+    refusals_left_ -= 1.0;
+    hidden = std::exchange(refusals_hidden_, 0);
+  }
+  const std::string shown = Printable(what);
+  const std::string more = hidden > 0 ? fmt::format(" (and {} more before)", hidden) : "";
+  Event("refused", fmt::format("refused {}: {}{}", caller.peer, shown, more),
+        {{"peer", caller.peer}, {"what", shown}, {"more", std::to_string(hidden)}});
+}
+
+void Desk::Event(const std::string& name, const std::string& message,
+                 const std::vector<std::pair<std::string, std::string>>& fields) {
+  const std::lock_guard lock(event_mutex_);
+  if (hooks_.on_event) hooks_.on_event(name, message, fields);
+}
+
+}  // namespace motley::cluster

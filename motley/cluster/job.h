@@ -1,0 +1,42 @@
+#ifndef MOTLEY_CLUSTER_JOB_H_
+#define MOTLEY_CLUSTER_JOB_H_
+
+#include <string>
+
+#include "motley/base/status.h"
+#include "motley/cluster/cluster.pb.h"
+#include "motley/data/dataset.h"
+#include "motley/data/transform.h"
+#include "motley/graph/graph.h"
+
+namespace motley::cluster {
+
+// Both sides must speak the same one.
+inline constexpr std::uint32_t kProtocol = 1;
+
+// What a coordinator knows of its job beyond data and graph.
+struct JobSource {
+  std::string zoo;   // the name of the network in the zoo,
+  std::string onnx;  // or the bytes of its file
+  std::uint64_t seed = 1;
+  std::int64_t bn_batch = 0;
+  std::int64_t batch = 0;
+  std::string data, test_data;  // as a worker may find its own copy
+  int resize_height = 0, resize_width = 0;
+  data::Transform train_transform;
+};
+
+proto::Job MakeJob(const JobSource& source, const graph::Graph& graph, const data::DataPair& data);
+
+// The network, on a worker. Refuses one that is not what the coordinator has.
+base::Result<graph::Graph> BuildGraph(const proto::Job& job);
+
+// The transform of training or of evaluation; refuses what does not fit the set.
+base::Result<data::Transform> ToTransform(const proto::Job& job, bool training);
+
+// Refuses a description of a dataset that cannot be one.
+base::Status CheckSet(const proto::Set& set);
+
+}  // namespace motley::cluster
+
+#endif  // MOTLEY_CLUSTER_JOB_H_

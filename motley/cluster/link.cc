@@ -1,0 +1,200 @@
+#include "motley/cluster/link.h"
+
+#include <arpa/inet.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <utility>
+
+#include "motley/cluster/service.h"
+
+namespace motley::cluster {
+namespace {
+
+constexpr double kCallSeconds = 10.0;
+constexpr double kSamplesSeconds = 60.0;
+// A message of samples holds at least one, however large.
+constexpr int kMaxMessageBytes = 64 << 20;
+
+void SetDeadline(grpc::ClientContext& context, double seconds) {
+  context.set_deadline(std::chrono::system_clock::now() +
+                       std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000)));
+}
+
+base::Status FromGrpc(const grpc::Status& status) {
+  switch (status.error_code()) {
+    case grpc::StatusCode::OK:
+      return {};
+    case grpc::StatusCode::UNAUTHENTICATED:
+    case grpc::StatusCode::INVALID_ARGUMENT:
+      return base::InvalidInput("the coordinator refuses: {}", status.error_message());
+    case grpc::StatusCode::UNIMPLEMENTED:
+      return base::InvalidInput("this is no coordinator of motley, or of another version");
+    default:
+      return base::Unavailable("the coordinator cannot be reached: {}", status.error_message());
+  }
+}
+
+std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address,
+                                           const std::string& certificate) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  // Its own connection, not one that it shares with another channel to the same server.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  if (certificate.empty()) {
+    return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  }
+  arguments.SetSslTargetNameOverride(std::string(kCertificateName));
+  grpc::SslCredentialsOptions ssl;
+  ssl.pem_root_certs = certificate;
+  return grpc::CreateCustomChannel(address, grpc::SslCredentials(ssl), arguments);
+}
+
+}  // namespace
+
+// Gloo's rendezvous through the coordinator.
+class Link::Store final : public RendezvousStore {
+ public:
+  // The thread that forms a group may outlive the membership.
+  Store(std::shared_ptr<Link> link, std::uint64_t generation)
+      : link_(std::move(link)), generation_(generation) {}
+
+  base::Status Set(const std::string& key, const std::string& value) override {
+    proto::RendezvousRequest request;
+    request.set_set_key(key);
+    request.set_set_value(value);
+    auto reply = Call(request, kCallSeconds);
+    return reply.ok() ? base::Status() : std::move(reply).status();
+  }
+
+  base::Result<std::vector<std::string>> Wait(const std::vector<std::string>& keys,
+                                              double seconds) override {
+    proto::RendezvousRequest request;
+    for (const std::string& key : keys) request.add_wait_keys(key);
+    request.set_wait_seconds(seconds);
+    MOTLEY_ASSIGN_OR_RETURN(const proto::RendezvousReply reply,
+                            Call(request, seconds + kCallSeconds));
+    if (!reply.found() || reply.values_size() != static_cast<int>(keys.size())) {
+      return base::Unavailable("the other members did not come within {:.1f} s", seconds);
+    }
+    return std::vector<std::string>(reply.values().begin(), reply.values().end());
+  }
+
+ private:
+  base::Result<proto::RendezvousReply> Call(proto::RendezvousRequest& request, double seconds) {
+    request.set_generation(generation_);
+    grpc::ClientContext context;
+    link_->Prepare(context);
+    SetDeadline(context, seconds);
+    proto::RendezvousReply reply;
+    MOTLEY_RETURN_IF_ERROR(FromGrpc(link_->control().Rendezvous(&context, request, &reply)));
+    return reply;
+  }
+
+  const std::shared_ptr<Link> link_;
+  const std::uint64_t generation_;
+};
+
+Link::Link(const JoinToken& token, std::shared_ptr<grpc::Channel> control,
+           std::shared_ptr<grpc::Channel> bulk)
+    : token_(token),
+      control_(proto::Cluster::NewStub(std::move(control))),
+      bulk_(proto::Cluster::NewStub(std::move(bulk))) {}
+
+base::Result<std::shared_ptr<Link>> Link::Connect(const WorkerOptions& options) {
+  if (options.channel != nullptr) {
+    return std::shared_ptr<Link>(new Link(options.token, options.channel, options.channel));
+  }
+  std::string certificate;
+  if (!options.token.fingerprint.empty()) {
+    MOTLEY_ASSIGN_OR_RETURN(certificate, FetchCertificate(options.coordinator,
+                                                          options.token.fingerprint, kCallSeconds));
+  }
+  return std::shared_ptr<Link>(new Link(options.token,
+                                        OpenChannel(options.coordinator, certificate),
+                                        OpenChannel(options.coordinator, certificate)));
+}
+
+base::Result<proto::JoinReply> Link::Join(const proto::JoinRequest& request) {
+  grpc::ClientContext context;
+  SetDeadline(context, kCallSeconds);
+  context.AddMetadata(kTokenId, token_.id);
+  context.AddMetadata(kTokenSecret, token_.secret);
+  proto::JoinReply reply;
+  MOTLEY_RETURN_IF_ERROR(FromGrpc(control_->Join(&context, request, &reply)));
+  worker_ = reply.worker();
+  credential_ = reply.credential();
+  return reply;
+}
+
+base::Result<proto::StatusReply> Link::Status() {
+  grpc::ClientContext context;
+  SetDeadline(context, kCallSeconds);
+  context.AddMetadata(kTokenId, token_.id);
+  context.AddMetadata(kTokenSecret, token_.secret);
+  proto::StatusReply reply;
+  MOTLEY_RETURN_IF_ERROR(FromGrpc(control_->Status(&context, {}, &reply)));
+  return reply;
+}
+
+void Link::Prepare(grpc::ClientContext& context) const {
+  context.AddMetadata(kWorker, worker_);
+  context.AddMetadata(kCredential, credential_);
+}
+
+base::Status Link::Samples(const proto::SamplesRequest& request,
+                           const std::function<base::Status(proto::SamplesReply&)>& take) {
+  grpc::ClientContext context;
+  Prepare(context);
+  SetDeadline(context, kSamplesSeconds);
+  const auto reader = bulk_->Samples(&context, request);
+  proto::SamplesReply reply;
+  while (reader->Read(&reply)) {
+    if (auto status = take(reply); !status.ok()) {
+      context.TryCancel();
+      (void)reader->Finish();
+      return status;
+    }
+  }
+  return FromGrpc(reader->Finish());
+}
+
+std::shared_ptr<RendezvousStore> Link::MakeStore(std::uint64_t generation) {
+  return std::make_shared<Store>(shared_from_this(), generation);
+}
+
+base::Result<std::string> AddressTowards(const std::string& coordinator) {
+  const std::size_t colon = coordinator.rfind(':');
+  const std::string host = coordinator.substr(0, colon), port = coordinator.substr(colon + 1);
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(host.c_str(), port.c_str(), &hints, &found) != 0) {
+    return base::Unavailable("'{}' is no host that can be found", host);
+  }
+  // Connecting a datagram socket sends nothing, and tells which way packets would go.
+  std::string address;
+  const int descriptor = ::socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  sockaddr_storage own{};
+  socklen_t size = sizeof(own);
+  void* const own_memory = &own;
+  auto* const own_address = static_cast<sockaddr*>(own_memory);
+  char text[NI_MAXHOST];
+  if (descriptor >= 0 && ::connect(descriptor, found->ai_addr, found->ai_addrlen) == 0 &&
+      ::getsockname(descriptor, own_address, &size) == 0 &&
+      ::getnameinfo(own_address, size, text, sizeof(text), nullptr, 0, NI_NUMERICHOST) == 0) {
+    address = text;
+  }
+  if (descriptor >= 0) ::close(descriptor);
+  ::freeaddrinfo(found);
+  if (address.empty()) return base::Unavailable("there is no way from here to {}", coordinator);
+  return address;
+}
+
+}  // namespace motley::cluster

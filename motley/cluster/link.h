@@ -1,0 +1,57 @@
+#ifndef MOTLEY_CLUSTER_LINK_H_
+#define MOTLEY_CLUSTER_LINK_H_
+
+#include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "motley/base/status.h"
+#include "motley/cluster/cluster.grpc.pb.h"
+#include "motley/cluster/gloo_reducer.h"
+#include "motley/cluster/worker.h"
+
+namespace motley::cluster {
+
+// A worker's connections to its coordinator: one for control, one for bulk, so that a heartbeat
+// never waits behind megabytes of gradients.
+//
+// Thread safety: all calls from any thread.
+class Link : public std::enable_shared_from_this<Link> {
+ public:
+  // Checks the server's certificate against the token. kInvalidInput: it is another server.
+  static base::Result<std::shared_ptr<Link>> Connect(const WorkerOptions& options);
+
+  // kInvalidInput when the coordinator does not let us in, kUnavailable when it cannot be reached.
+  base::Result<proto::JoinReply> Join(const proto::JoinRequest& request);
+  base::Result<proto::StatusReply> Status();
+
+  // For streams; the context carries the credential that Join brought.
+  void Prepare(grpc::ClientContext& context) const;
+  proto::Cluster::Stub& control() { return *control_; }
+  proto::Cluster::Stub& bulk() { return *bulk_; }
+
+  // Public samples; `take` gets each message and may refuse.
+  base::Status Samples(const proto::SamplesRequest& request,
+                       const std::function<base::Status(proto::SamplesReply&)>& take);
+
+  std::shared_ptr<RendezvousStore> MakeStore(std::uint64_t generation);
+
+ private:
+  Link(const JoinToken& token, std::shared_ptr<grpc::Channel> control,
+       std::shared_ptr<grpc::Channel> bulk);
+  class Store;
+
+  const JoinToken token_;
+  const std::unique_ptr<proto::Cluster::Stub> control_, bulk_;
+  std::string worker_, credential_;
+};
+
+// The address that this machine has towards `coordinator` (HOST:PORT).
+base::Result<std::string> AddressTowards(const std::string& coordinator);
+
+}  // namespace motley::cluster
+
+#endif  // MOTLEY_CLUSTER_LINK_H_

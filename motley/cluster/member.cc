@@ -1,0 +1,502 @@
+#include "motley/cluster/member.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "motley/cluster/job.h"
+#include "motley/data/loader.h"
+#include "motley/engine/native/native_device.h"
+#include "motley/run/update.h"
+
+namespace motley::cluster {
+namespace {
+
+// A coordinator that says nothing for so many heartbeats is lost. More than the two that it allows
+// us, because it may be writing a checkpoint on a busy machine.
+constexpr double kSilentBeats = 10.0;
+constexpr double kLeaveSeconds = 30.0;
+constexpr double kFarewellSeconds = 1.0;
+constexpr auto kLook = std::chrono::milliseconds(50);
+
+StepKey KeyOf(const proto::Order& order) { return {order.generation(), order.step()}; }
+
+std::span<float> Part(std::vector<float>& array, std::size_t begin, std::size_t size) {
+  return std::span(array).subspan(begin, size);
+}
+
+}  // namespace
+
+Member::Member(const WorkerOptions& options, std::shared_ptr<Link> link,
+               const proto::JoinReply& joined, Workshop& workshop, const std::atomic<bool>* leave)
+    : options_(options),
+      link_(std::move(link)),
+      joined_(joined),
+      workshop_(workshop),
+      leave_(leave) {}
+
+Member::~Member() {
+  Hang();
+  threads_.clear();  // joins them
+  if (work_ != nullptr) (void)work_->Finish();
+  if (exchange_ != nullptr) (void)exchange_->Finish();
+}
+
+base::Result<WorkerReport> Member::Run() {
+  if (!(joined_.heartbeat_seconds() >= 0.01 && joined_.heartbeat_seconds() <= 3600.0)) {
+    return base::InvalidInput("a heartbeat every {} s", joined_.heartbeat_seconds());
+  }
+  MOTLEY_RETURN_IF_ERROR(Open());
+  if (auto prepared = Prepare(); !prepared.ok()) {
+    SayFarewell(0, prepared);
+    return prepared;
+  }
+  proto::Report ready;
+  ready.mutable_ready();
+  reports_.Push(std::move(ready));
+  while (auto order = NextOrder()) {
+    if (order->has_stop()) {
+      report_.reason = order->stop().reason();
+      report_.end = leave_deadline_ > 0.0 ? WorkerReport::End::kLeft : WorkerReport::End::kFinished;
+      return report_;
+    }
+    auto done = Do(*order);
+    if (done.ok() || done.code() == base::Code::kCancelled) continue;
+    SayFarewell(order->generation(), done);
+    return done;
+  }
+  if (leave_deadline_ > 0.0) {
+    report_.end = WorkerReport::End::kLeft;
+    return report_;
+  }
+  const std::lock_guard lock(mutex_);
+  return base::Unavailable("{}", lost_reason_);
+}
+
+// --- The streams --------------------------------------------------------------------------------
+
+base::Status Member::Open() {
+  last_heard_ = clock_.Now();
+  link_->Prepare(work_context_);
+  link_->Prepare(exchange_context_);
+  work_ = link_->control().Work(&work_context_);
+  exchange_ = link_->bulk().Exchange(&exchange_context_);
+  threads_.emplace_back([this] { ReadOrders(); });
+  threads_.emplace_back([this] { WriteReports(); });
+  threads_.emplace_back([this] { WriteParts(); });
+  return {};
+}
+
+void Member::Hang() {
+  reports_.Close();
+  parts_out_.Close();
+  {
+    const std::lock_guard lock(mutex_);
+    if (!lost_) lost_reason_ = "the connection to the coordinator is lost";
+    lost_ = true;
+    cancel_ = true;
+  }
+  changed_.notify_all();
+  work_context_.TryCancel();
+  exchange_context_.TryCancel();
+}
+
+void Member::ReadOrders() {
+  proto::Order order;
+  while (work_->Read(&order)) {
+    last_heard_ = clock_.Now();
+    if (order.has_heartbeat()) continue;
+    {
+      const std::lock_guard lock(mutex_);
+      if (order.generation() > computing_) cancel_ = true;
+      orders_.push_back(std::move(order));
+    }
+    changed_.notify_all();
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (!lost_) lost_reason_ = "the connection to the coordinator is lost";
+    lost_ = true;
+    cancel_ = true;
+  }
+  changed_.notify_all();
+  reports_.Close();
+}
+
+bool Member::Silent() const {
+  return clock_.Now() - last_heard_ > std::max(5.0, kSilentBeats * joined_.heartbeat_seconds());
+}
+
+void Member::WriteReports() {
+  proto::Report heartbeat;
+  heartbeat.mutable_heartbeat();
+  std::uint64_t sequence = 0;
+  // Twice as often as needed: one late heartbeat must not look like death.
+  const double beat = joined_.heartbeat_seconds() / 2;
+  while (!reports_.closed()) {
+    auto report = reports_.Pop(beat);
+    if (reports_.closed()) break;
+    proto::Report& message = report ? *report : heartbeat;
+    message.set_sequence(++sequence);
+    if (!work_->Write(message)) break;
+    if (Silent()) work_context_.TryCancel();
+  }
+}
+
+void Member::WriteParts() {
+  proto::Part part;
+  while (!parts_out_.closed()) {
+    const auto item = parts_out_.Pop(joined_.heartbeat_seconds());
+    if (!item) continue;
+    Fill(*item, part);
+    if (!exchange_->Write(part)) break;
+  }
+}
+
+void Member::ReadParts() {
+  proto::Part part;
+  base::Status status;
+  while (status.ok() && exchange_->Read(&part)) {
+    last_heard_ = clock_.Now();
+    {
+      const std::lock_guard lock(mutex_);
+      status = incoming_->Take(part);
+    }
+    changed_.notify_all();
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (!lost_ && !status.ok())
+      lost_reason_ = "the coordinator sends nonsense: " + status.message();
+  }
+  // Without this stream the other one is of no use.
+  work_context_.TryCancel();
+}
+
+// --- Orders -------------------------------------------------------------------------------------
+
+base::Status Member::Prepare() {
+  const std::string job = joined_.job().SerializeAsString();
+  if (workshop_.job != job) {
+    workshop_ = {};
+    MOTLEY_ASSIGN_OR_RETURN(graph::Graph graph, BuildGraph(joined_.job()));
+    workshop_.graph = std::make_shared<const graph::Graph>(std::move(graph));
+    engine::DeviceOptions device = options_.device;
+    device.bn_batch = joined_.job().bn_batch();
+    MOTLEY_ASSIGN_OR_RETURN(workshop_.device,
+                            options_.make_device
+                                ? options_.make_device(workshop_.graph, device)
+                                : engine::native::MakeNativeDevice(workshop_.graph, device));
+    workshop_.own_data = FindOwnCopy(options_, joined_.job());
+    workshop_.job = job;
+  }
+  parameters_ = static_cast<std::size_t>(workshop_.graph->parameter_count());
+  parts_ =
+      std::make_unique<Parts>(workshop_.graph->parameter_count(), workshop_.graph->buffer_count());
+  progress_ = std::make_unique<PartProgress>(*parts_);
+  incoming_ = std::make_unique<IncomingModel>(*parts_, joined_.gloo());
+  MOTLEY_ASSIGN_OR_RETURN(data_,
+                          WorkerData::Open(options_, joined_.job(), workshop_.own_data, link_));
+  // Parts can be told apart only now.
+  threads_.emplace_back([this] { ReadParts(); });
+  return {};
+}
+
+std::optional<proto::Order> Member::NextOrder() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    if (leave_ != nullptr && leave_->load() && leave_deadline_ == 0.0) {
+      leave_deadline_ = clock_.Now() + kLeaveSeconds;
+      proto::Report report;
+      report.mutable_leave();
+      reports_.Push(std::move(report));
+    }
+    if (leave_deadline_ > 0.0 && clock_.Now() > leave_deadline_) return std::nullopt;
+    if (!orders_.empty()) break;
+    if (lost_) return std::nullopt;
+    changed_.wait_for(lock, kLook);
+  }
+  proto::Order order = std::move(orders_.front());
+  orders_.pop_front();
+  computing_ = order.generation();
+  cancel_ = lost_ || std::any_of(orders_.begin(), orders_.end(), [&](const proto::Order& later) {
+              return later.generation() > computing_;
+            });
+  return order;
+}
+
+base::Status Member::Do(const proto::Order& order) {
+  switch (order.kind_case()) {
+    case proto::Order::kLoad:
+      return Load(order);
+    case proto::Order::kTrain:
+      return Train(order);
+    case proto::Order::kEvaluate:
+      return Evaluate(order);
+    case proto::Order::kSave:
+      return Save(order);
+    case proto::Order::kForm:
+      return Form(order);
+    default:
+      return {};  // abort: to have come here is all there is to do
+  }
+}
+
+base::Status Member::AwaitIncoming(const StepKey& key) {
+  std::unique_lock lock(mutex_);
+  while (!incoming_->Complete(key)) {
+    if (cancel_ || lost_) return base::Cancelled("a newer generation has begun");
+    changed_.wait_for(lock, kLook);
+  }
+  return {};
+}
+
+base::Status Member::Load(const proto::Order& order) {
+  MOTLEY_RETURN_IF_ERROR(AwaitIncoming(KeyOf(order)));
+  {
+    const std::lock_guard lock(mutex_);
+    model_ = incoming_->model();
+    velocity_ = incoming_->velocity();
+  }
+  model_step_ = order.step();
+  pending_.reset();
+  ReportDone(order, {}, 0.0);
+  return {};
+}
+
+base::Status Member::Advance(const proto::Order& order) {
+  if (model_step_ == order.step()) {
+    pending_.reset();
+    return {};
+  }
+  if (!pending_ || model_step_ + 1 != order.step()) {
+    return base::Internal("the coordinator is at step {}, this worker at {}", order.step(),
+                          model_step_);
+  }
+  MOTLEY_RETURN_IF_ERROR(ApplyPending());
+  pending_.reset();
+  ++model_step_;
+  return {};
+}
+
+base::Status Member::ApplyPending() {
+  if (!joined_.gloo()) {
+    MOTLEY_RETURN_IF_ERROR(AwaitIncoming({pending_->key.generation, pending_->key.step + 1}));
+    const std::lock_guard lock(mutex_);
+    std::swap(model_, incoming_->model());
+    return {};
+  }
+  const auto gradient = std::span<const float>(*update_).first(parameters_);
+  const auto sums = std::span<const float>(*update_).subspan(parameters_);
+  const int threads = std::max(1, options_.device.threads);
+  const bool finite =
+      optim::SgdUpdate(pending_->sgd, gradient, pending_->samples, weights(), velocity_, threads) &&
+      run::UpdateBuffers(*workshop_.graph, sums, pending_->samples, buffers()).empty();
+  if (!finite) finite_ = false;
+  return {};
+}
+
+base::Status Member::Train(const proto::Order& order) {
+  MOTLEY_RETURN_IF_ERROR(Advance(order));
+  const double began = clock_.Now();
+  const proto::Train& train = order.train();
+  MOTLEY_ASSIGN_OR_RETURN(const data::Batch batch, data_->Take(train.range(), train.next()));
+  const double waited = clock_.Now() - began;
+  if (update_ == nullptr || update_generation_ != order.generation()) {
+    update_ = std::make_shared<std::vector<float>>(model_.size());
+    update_generation_ = order.generation();
+  }
+  progress_->Restart();
+  if (reducer_ != nullptr) reducer_->Begin(update_);
+  auto result = Compute(order, batch);
+  if (!result.ok()) return std::move(result).status();
+  report_.samples += result->samples_done;
+  if (reducer_ != nullptr) {
+    if (auto reduced = reducer_->Finish(&cancel_); !reduced.ok()) {
+      reducer_ = nullptr;
+      if (reduced.code() != base::Code::kCancelled) {
+        ReportFailed(order.generation(), reduced, /*group=*/true);
+      }
+      return base::Cancelled("{}", reduced.message());
+    }
+  }
+  pending_ = {KeyOf(order),
+              train.samples(),
+              {.learning_rate = train.sgd().learning_rate(),
+               .momentum = train.sgd().momentum(),
+               .weight_decay = train.sgd().weight_decay(),
+               .nesterov = train.sgd().nesterov()}};
+  ReportDone(order, *result, waited);
+  return {};
+}
+
+base::Result<engine::StepResult> Member::Compute(const proto::Order& order,
+                                                 const data::Batch& batch) {
+  const StepKey key = KeyOf(order);
+  const auto gradient = Part(*update_, 0, parameters_);
+  const auto sums = Part(*update_, parameters_, update_->size() - parameters_);
+  const auto all = static_cast<std::int64_t>(parameters_);
+  engine::StepResult result;
+  if (batch.size() == 0) {
+    // Still a member: it receives the model, and in a ring it passes on what others send.
+    if (reducer_ != nullptr) {
+      std::fill(update_->begin(), update_->end(), 0.0F);
+      Announce(key, 0, static_cast<std::int64_t>(update_->size()));
+    }
+    return result;
+  }
+  engine::StepRequest request;
+  request.weights = weights();
+  request.batch = &batch;
+  request.seed = joined_.job().seed();
+  request.cancel = &cancel_;
+  request.gradient = gradient;
+  request.buffer_sums = sums;
+  std::int64_t announced = 0;
+  request.on_bucket = [&](std::int64_t offset, std::int64_t count) {
+    announced += count;
+    Announce(key, offset, count);
+  };
+  MOTLEY_ASSIGN_OR_RETURN(result, workshop_.device->Step(request));
+  if (cancel_) return base::Cancelled("a newer generation has begun");
+  if (result.samples_done != batch.size() || announced != all) {
+    return base::Internal("the device did {} of {} samples and announced {} of {} gradients",
+                          result.samples_done, batch.size(), announced, all);
+  }
+  if (!std::isfinite(result.loss_sum)) finite_ = false;
+  Announce(key, all, static_cast<std::int64_t>(sums.size()));
+  return result;
+}
+
+void Member::Announce(const StepKey& key, std::int64_t offset, std::int64_t count) {
+  if (count == 0) return;
+  const auto piece =
+      Part(*update_, static_cast<std::size_t>(offset), static_cast<std::size_t>(count));
+  if (!run::AllFinite(piece)) finite_ = false;
+  if (reducer_ != nullptr) {
+    reducer_->Announce(offset, count);
+    return;
+  }
+  std::vector<int> completed;
+  progress_->Add(offset, count, completed);
+  for (const int index : completed) {
+    if (!finite_) return;  // told in the report; nobody could use the rest
+    const Parts::Part& part = (*parts_)[index];
+    parts_out_.Push({key, proto::ARRAY_UPDATE, part.offset, part.size, update_});
+  }
+}
+
+base::Status Member::Evaluate(const proto::Order& order) {
+  MOTLEY_RETURN_IF_ERROR(Advance(order));
+  const proto::Evaluate& wanted = order.evaluate();
+  const std::int64_t size = data_->test()->size();
+  if (wanted.begin() < 0 || wanted.begin() > wanted.end() || wanted.end() > size) {
+    return base::InvalidInput("samples {} to {} of a test set of {}", wanted.begin(), wanted.end(),
+                              size);
+  }
+  const std::int64_t batch = std::max<std::int64_t>(1, joined_.job().batch());
+  constexpr std::int64_t kAhead = 4;
+  data::Loader loader(data_->test(), data_->test_transform(),
+                      {.threads = options_.loader_threads, .seed = 0});
+  engine::StepResult total;
+  for (std::int64_t done = wanted.begin(), asked = done; done < wanted.end();) {
+    if (cancel_) return base::Cancelled("a newer generation has begun");
+    for (; asked < wanted.end() && loader.pending() < kAhead;) {
+      std::vector<data::SampleId> ids(
+          static_cast<std::size_t>(std::min(batch, wanted.end() - asked)));
+      std::iota(ids.begin(), ids.end(), static_cast<data::SampleId>(asked));
+      asked += static_cast<std::int64_t>(ids.size());
+      data_->PrefetchTest(ids);
+      loader.Submit(std::move(ids), /*epoch=*/0);
+    }
+    MOTLEY_ASSIGN_OR_RETURN(const data::Batch samples, loader.Next());
+    MOTLEY_ASSIGN_OR_RETURN(
+        const engine::StepResult part,
+        workshop_.device->Forward(
+            {.weights = weights(), .buffers = buffers(), .batch = &samples, .logits = {}}));
+    total.loss_sum += part.loss_sum;
+    total.correct += part.correct;
+    total.samples_done += part.samples_done;
+    total.seconds += part.seconds;
+    done += samples.size();
+  }
+  ReportDone(order, total, 0.0);
+  return {};
+}
+
+base::Status Member::Save(const proto::Order& order) {
+  MOTLEY_RETURN_IF_ERROR(Advance(order));
+  const auto send = [&](proto::Array array, const std::vector<float>& floats, int count) {
+    const auto copy = std::make_shared<const std::vector<float>>(floats);
+    for (int i = 0; i < count; ++i) {
+      parts_out_.Push({KeyOf(order), array, (*parts_)[i].offset, (*parts_)[i].size, copy});
+    }
+  };
+  send(proto::ARRAY_MODEL, model_, parts_->count());
+  send(proto::ARRAY_VELOCITY, velocity_, parts_->parameter_parts());
+  ReportDone(order, {}, 0.0);
+  return {};
+}
+
+base::Status Member::Form(const proto::Order& order) {
+  MOTLEY_RETURN_IF_ERROR(Advance(order));
+  reducer_ = nullptr;
+  std::string address = options_.address;
+  if (address.empty() && options_.channel == nullptr) {
+    MOTLEY_ASSIGN_OR_RETURN(address, AddressTowards(options_.coordinator));
+  }
+  GlooOptions gloo;
+  gloo.rank = order.form().rank();
+  gloo.size = order.form().members_size();
+  gloo.address = address.empty() ? "127.0.0.1" : address;
+  gloo.store = link_->MakeStore(order.generation());
+  if (gloo.rank < 0 || gloo.rank >= gloo.size) return base::InvalidInput("rank {}", gloo.rank);
+  auto formed = GlooReducer::Form(gloo, &cancel_);
+  if (!formed.ok()) {
+    if (!cancel_) ReportFailed(order.generation(), formed.status(), /*group=*/true);
+    return base::Cancelled("{}", formed.status().message());
+  }
+  reducer_ = std::move(formed).value();
+  group_size_ = gloo.size;
+  ReportDone(order, {}, 0.0);
+  return {};
+}
+
+void Member::ReportDone(const proto::Order& order, const engine::StepResult& result,
+                        double wait_seconds) {
+  proto::Report report;
+  proto::Done& done = *report.mutable_done();
+  done.set_generation(order.generation());
+  done.set_step(order.step());
+  done.set_loss_sum(result.loss_sum);
+  done.set_correct(result.correct);
+  done.set_samples(result.samples_done);
+  done.set_compute_seconds(result.seconds);
+  done.set_wait_seconds(wait_seconds);
+  done.set_finite(finite_);
+  if (order.has_train() && reducer_ != nullptr) {
+    // A ring: everything but one's own part, once for the sum and once for the result.
+    const auto bytes = static_cast<std::int64_t>(update_->size() * sizeof(float));
+    done.set_group_bytes(2 * bytes * (group_size_ - 1) / group_size_);
+  }
+  reports_.Push(std::move(report));
+}
+
+void Member::ReportFailed(std::uint64_t generation, const base::Status& status, bool group) {
+  proto::Report report;
+  report.mutable_failed()->set_generation(generation);
+  report.mutable_failed()->set_message(status.message());
+  report.mutable_failed()->set_group(group);
+  reports_.Push(std::move(report));
+}
+
+void Member::SayFarewell(std::uint64_t generation, const base::Status& status) {
+  ReportFailed(generation, status, /*group=*/false);
+  const double deadline = clock_.Now() + kFarewellSeconds;
+  while (!reports_.empty() && clock_.Now() < deadline) std::this_thread::sleep_for(kLook / 10);
+  std::this_thread::sleep_for(kLook);  // the last one is on its way
+}
+
+}  // namespace motley::cluster

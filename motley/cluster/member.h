@@ -1,0 +1,138 @@
+#ifndef MOTLEY_CLUSTER_MEMBER_H_
+#define MOTLEY_CLUSTER_MEMBER_H_
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "motley/base/clock.h"
+#include "motley/base/status.h"
+#include "motley/cluster/gloo_reducer.h"
+#include "motley/cluster/incoming_model.h"
+#include "motley/cluster/link.h"
+#include "motley/cluster/model_server.h"
+#include "motley/cluster/outbox.h"
+#include "motley/cluster/part_to_send.h"
+#include "motley/cluster/parts.h"
+#include "motley/cluster/worker.h"
+#include "motley/cluster/worker_data.h"
+#include "motley/engine/device.h"
+
+namespace motley::cluster {
+
+// What a worker keeps when it has to join again: making it takes longest.
+struct Workshop {
+  std::string job;  // that it is for, as bytes
+  std::shared_ptr<const graph::Graph> graph;
+  std::unique_ptr<engine::Device> device;
+  data::DataPair own_data;
+};
+
+// One membership of a worker, from joining to the end of its connection.
+//
+// Threads: the caller's computes; of each of the two streams one thread reads and one writes. A
+// newer generation cancels what is being computed for an older one.
+class Member {
+ public:
+  // `leave` may be null. All outlive the member.
+  Member(const WorkerOptions& options, std::shared_ptr<Link> link, const proto::JoinReply& joined,
+         Workshop& workshop, const std::atomic<bool>* leave);
+  ~Member();
+
+  // kUnavailable when the connection is lost.
+  base::Result<WorkerReport> Run();
+
+ private:
+  // An update that was computed and is not committed yet.
+  struct Pending {
+    StepKey key;
+    std::int64_t samples = 0;
+    optim::SgdOptions sgd;
+  };
+
+  base::Status Open();
+  base::Status Prepare();
+  void ReadOrders();
+  void WriteReports();
+  void ReadParts();
+  void WriteParts();
+  bool Silent() const;
+  void Hang();
+
+  // The next order; none when the connection is lost.
+  std::optional<proto::Order> NextOrder();
+  base::Status Do(const proto::Order& order);
+  base::Status Load(const proto::Order& order);
+  base::Status Train(const proto::Order& order);
+  base::Result<engine::StepResult> Compute(const proto::Order& order, const data::Batch& batch);
+  void Announce(const StepKey& key, std::int64_t offset, std::int64_t count);
+  base::Status Evaluate(const proto::Order& order);
+  base::Status Save(const proto::Order& order);
+  base::Status Form(const proto::Order& order);
+  // Brings the model to the step that an order works with: applies the pending update, or forgets
+  // it.
+  base::Status Advance(const proto::Order& order);
+  base::Status ApplyPending();
+  base::Status AwaitIncoming(const StepKey& key);
+  void ReportDone(const proto::Order& order, const engine::StepResult& result, double wait_seconds);
+  void ReportFailed(std::uint64_t generation, const base::Status& status, bool group);
+
+  // Says why it goes, and gives the report a moment to get out.
+  void SayFarewell(std::uint64_t generation, const base::Status& status);
+
+  std::span<float> weights() { return std::span(model_).first(parameters_); }
+  std::span<float> buffers() { return std::span(model_).subspan(parameters_); }
+
+  const WorkerOptions& options_;
+  const std::shared_ptr<Link> link_;
+  const proto::JoinReply joined_;
+  Workshop& workshop_;
+  const std::atomic<bool>* const leave_;
+  const base::RealClock clock_{};
+
+  std::size_t parameters_ = 0;
+  std::unique_ptr<Parts> parts_;
+  std::unique_ptr<WorkerData> data_;
+  std::vector<float> model_, velocity_;
+  std::int64_t model_step_ = -1;
+  // Gradient sum, then sums of statistics. Anew in each generation: what is still being sent of an
+  // older one must not change.
+  std::shared_ptr<std::vector<float>> update_;
+  std::uint64_t update_generation_ = 0;
+  std::unique_ptr<PartProgress> progress_;
+  std::optional<Pending> pending_;
+  std::unique_ptr<GlooReducer> reducer_;
+  int group_size_ = 1;
+  std::atomic<bool> finite_{true};
+  WorkerReport report_;
+  double leave_deadline_ = 0.0;
+
+  grpc::ClientContext work_context_, exchange_context_;
+  std::unique_ptr<grpc::ClientReaderWriter<proto::Report, proto::Order>> work_;
+  std::unique_ptr<grpc::ClientReaderWriter<proto::Part, proto::Part>> exchange_;
+  Outbox<proto::Report> reports_;
+  Outbox<PartToSend> parts_out_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<proto::Order> orders_;
+  std::unique_ptr<IncomingModel> incoming_;
+  bool lost_ = false;
+  std::string lost_reason_;
+  std::uint64_t computing_ = 0;  // generation
+  std::atomic<bool> cancel_{false};
+  std::atomic<double> last_heard_{0.0};
+
+  std::vector<std::jthread> threads_;
+};
+
+}  // namespace motley::cluster
+
+#endif  // MOTLEY_CLUSTER_MEMBER_H_

@@ -1,0 +1,184 @@
+#include "motley/cluster/model_server.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "motley/base/check.h"
+#include "motley/run/update.h"
+
+namespace motley::cluster {
+namespace {
+
+std::size_t Size(std::int64_t n) { return static_cast<std::size_t>(n); }
+
+}  // namespace
+
+ModelServer::ModelServer(const graph::Graph& graph, std::vector<float> weights,
+                         std::vector<float> velocity, const std::vector<float>& buffers)
+    : graph_(graph),
+      parts_(graph.parameter_count(), graph.buffer_count()),
+      parameters_(weights.size()),
+      velocity_(std::move(velocity)) {
+  weights.insert(weights.end(), buffers.begin(), buffers.end());
+  Replace(std::move(weights), std::move(velocity_));
+  for (int i = 0; i < parts_.count(); ++i) sums_.push_back(std::make_unique<PartSum>());
+}
+
+std::span<const float> ModelServer::weights() const {
+  return std::span(*model_).first(parameters_);
+}
+
+std::span<const float> ModelServer::buffers() const {
+  return std::span(*model_).subspan(parameters_);
+}
+
+void ModelServer::Replace(std::vector<float> model, std::vector<float> velocity) {
+  MOTLEY_CHECK(!open_, "a step is open");
+  MOTLEY_CHECK(model.size() == Size(parts_.floats()) && velocity.size() == parameters_,
+               "a model of {} and a velocity of {} floats", model.size(), velocity.size());
+  model_ = std::make_shared<const std::vector<float>>(std::move(model));
+  velocity_ = std::move(velocity);
+}
+
+std::shared_ptr<std::vector<float>> ModelServer::TakeSpare() {
+  std::unique_ptr<std::vector<float>> array;
+  {
+    const std::lock_guard lock(spares_->mutex);
+    if (!spares_->arrays.empty()) {
+      array = std::move(spares_->arrays.back());
+      spares_->arrays.pop_back();
+    }
+  }
+  if (array == nullptr) array = std::make_unique<std::vector<float>>(model_->size());
+  // A slow reader may still be sending what was the model two steps ago: arrays come back when the
+  // last reader lets go of them.
+  return {array.release(), [spares = spares_](std::vector<float>* raw) {
+            std::unique_ptr<std::vector<float>> back(raw);
+            const std::lock_guard lock(spares->mutex);
+            if (spares->arrays.size() < 2) spares->arrays.push_back(std::move(back));
+          }};
+}
+
+void ModelServer::Begin(Step step) {
+  const std::unique_lock lock(open_mutex_);
+  MOTLEY_CHECK(!open_ && !step.contributors.empty() && step.samples > 0, "not a step to begin");
+  step_ = std::move(step);
+  next_ = TakeSpare();
+  next_velocity_.resize(parameters_);
+  sum_.resize(model_->size());
+  for (const auto& part : sums_) {
+    part->summed = 0;
+    part->waiting.assign(step_.contributors.size(), {});
+    part->seen.assign(step_.contributors.size(), false);
+  }
+  final_parts_ = 0;
+  buffer_parts_left_ = parts_.count() - parts_.parameter_parts();
+  not_finite_.clear();
+  open_ = true;
+}
+
+base::Result<bool> ModelServer::Add(const std::string& contributor, const StepKey& key,
+                                    std::int64_t offset, std::string floats) {
+  const std::shared_lock lock(open_mutex_);
+  if (!open_ || key < step_.key) return false;
+  if (key != step_.key) {
+    return base::InvalidInput("a gradient of step {}, generation {}, which has not begun", key.step,
+                              key.generation);
+  }
+  const auto found = std::find(step_.contributors.begin(), step_.contributors.end(), contributor);
+  if (found == step_.contributors.end()) {
+    return base::InvalidInput("a gradient from somebody who has no share in step {}", key.step);
+  }
+  if (floats.size() % sizeof(float) != 0) {
+    return base::InvalidInput("{} bytes are no floats", floats.size());
+  }
+  const auto count = static_cast<std::int64_t>(floats.size() / sizeof(float));
+  MOTLEY_ASSIGN_OR_RETURN(const int index, parts_.Find(offset, count));
+  if (!run::AllFinite(FloatsOf(floats))) {
+    return base::InvalidInput("a gradient with a number that is not finite, between {} and {}",
+                              offset, offset + count);
+  }
+  const auto who = static_cast<std::size_t>(found - step_.contributors.begin());
+  PartSum& part = *sums_[Size(index)];
+  const std::lock_guard part_lock(part.mutex);
+  if (part.seen[who]) return base::InvalidInput("the gradient at {} twice", offset);
+  part.seen[who] = true;
+  Sum(index, part, who, std::move(floats));
+  return true;
+}
+
+// Requires part.mutex.
+void ModelServer::Sum(int index, PartSum& part, std::size_t contributor, std::string floats) {
+  part.waiting[contributor] = std::move(floats);
+  float* const sum = sum_.data() + parts_[index].offset;
+  for (; part.summed < part.waiting.size() && part.seen[part.summed]; ++part.summed) {
+    const std::string bytes = std::exchange(part.waiting[part.summed], {});
+    const std::span<const float> values = FloatsOf(bytes);
+    if (part.summed == 0) {
+      std::memcpy(sum, values.data(), values.size_bytes());
+    } else {
+      for (std::size_t i = 0; i < values.size(); ++i) sum[i] += values[i];
+    }
+  }
+  if (part.summed == part.waiting.size()) Finish(index);
+}
+
+void ModelServer::Finish(int index) {
+  if (index >= parts_.parameter_parts()) {
+    if (--buffer_parts_left_ == 0) FinishBuffers();
+    return;
+  }
+  const auto offset = Size(parts_[index].offset), size = Size(parts_[index].size);
+  const auto weights = std::span(*next_).subspan(offset, size);
+  const auto velocity = std::span(next_velocity_).subspan(offset, size);
+  std::copy_n(model_->begin() + parts_[index].offset, size, weights.begin());
+  std::copy_n(velocity_.begin() + parts_[index].offset, size, velocity.begin());
+  const auto sum = std::span<const float>(sum_).subspan(offset, size);
+  if (!optim::SgdUpdate(step_.sgd, sum, step_.samples, weights, velocity))
+    NoteNotFinite("a weight");
+  NotePart(index);
+}
+
+void ModelServer::NotePart(int index) {
+  if (step_.on_part) step_.on_part(index, next_);
+  if (++final_parts_ == parts_.count() && step_.on_complete) step_.on_complete();
+}
+
+void ModelServer::FinishBuffers() {
+  const auto buffers = std::span(*next_).subspan(parameters_);
+  std::copy(model_->begin() + static_cast<std::ptrdiff_t>(parameters_), model_->end(),
+            buffers.begin());
+  NoteNotFinite(run::UpdateBuffers(graph_, std::span<const float>(sum_).subspan(parameters_),
+                                   step_.samples, buffers));
+  for (int index = parts_.parameter_parts(); index < parts_.count(); ++index) NotePart(index);
+}
+
+void ModelServer::NoteNotFinite(const std::string& what) {
+  const std::lock_guard lock(not_finite_mutex_);
+  if (not_finite_.empty()) not_finite_ = what;
+}
+
+std::string ModelServer::not_finite() const {
+  const std::lock_guard lock(not_finite_mutex_);
+  return not_finite_;
+}
+
+void ModelServer::Commit() {
+  const std::unique_lock lock(open_mutex_);
+  MOTLEY_CHECK(open_ && Complete(), "the step is not complete");
+  open_ = false;
+  step_ = {};
+  model_ = std::move(next_);
+  std::swap(velocity_, next_velocity_);
+}
+
+void ModelServer::Discard() {
+  const std::unique_lock lock(open_mutex_);
+  if (!open_) return;
+  open_ = false;
+  step_ = {};
+  next_ = nullptr;
+}
+
+}  // namespace motley::cluster

@@ -1,0 +1,69 @@
+#include "motley/cluster/parts.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "motley/base/check.h"
+
+namespace motley::cluster {
+
+static_assert(std::endian::native == std::endian::little, "messages would have to be swapped");
+
+Parts::Parts(std::int64_t parameters, std::int64_t buffers) : parameters_(parameters) {
+  const auto add = [this](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t at = begin; at < end; at += kFloats) {
+      parts_.push_back({at, std::min(kFloats, end - at)});
+    }
+  };
+  add(0, parameters);
+  parameter_parts_ = count();
+  add(parameters, parameters + buffers);
+}
+
+int Parts::Holding(std::int64_t offset) const {
+  MOTLEY_CHECK(offset >= 0 && offset < floats(), "element {} of {}", offset, floats());
+  if (offset < parameters_) return static_cast<int>(offset / kFloats);
+  return parameter_parts_ + static_cast<int>((offset - parameters_) / kFloats);
+}
+
+base::Result<int> Parts::Find(std::int64_t offset, std::int64_t size) const {
+  if (offset >= 0 && offset < floats()) {
+    const int index = Holding(offset);
+    if ((*this)[index].offset == offset && (*this)[index].size == size) return index;
+  }
+  return base::InvalidInput("{} floats at {} are no part of an array of {}", size, offset,
+                            floats());
+}
+
+void PartProgress::Restart() {
+  missing_.clear();
+  for (int i = 0; i < parts_.count(); ++i) missing_.push_back(parts_[i].size);
+}
+
+void PartProgress::Add(std::int64_t offset, std::int64_t count, std::vector<int>& completed) {
+  while (count > 0) {
+    const int index = parts_.Holding(offset);
+    const std::int64_t end = parts_[index].offset + parts_[index].size;
+    const std::int64_t here = std::min(count, end - offset);
+    std::int64_t& missing = missing_[static_cast<std::size_t>(index)];
+    missing -= here;
+    MOTLEY_CHECK(missing >= 0, "a piece of part {} was announced twice", index);
+    if (missing == 0) completed.push_back(index);
+    offset += here;
+    count -= here;
+  }
+}
+
+std::span<const float> FloatsOf(const std::string& bytes) {
+  MOTLEY_CHECK(bytes.size() % sizeof(float) == 0, "{} bytes of floats", bytes.size());
+  // A string's memory is aligned for any scalar.
+  const void* memory = bytes.data();
+  return {static_cast<const float*>(memory), bytes.size() / sizeof(float)};
+}
+
+std::string_view BytesOf(std::span<const float> floats) {
+  const void* memory = floats.data();
+  return {static_cast<const char*>(memory), floats.size_bytes()};
+}
+
+}  // namespace motley::cluster

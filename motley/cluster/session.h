@@ -1,0 +1,79 @@
+#ifndef MOTLEY_CLUSTER_SESSION_H_
+#define MOTLEY_CLUSTER_SESSION_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "motley/cluster/cluster.pb.h"
+#include "motley/cluster/outbox.h"
+#include "motley/cluster/part_to_send.h"
+
+namespace grpc {
+class ServerContext;
+}
+
+namespace motley::cluster {
+
+// A worker that was let in, from then until it is gone. It never comes back: the same machine that
+// joins again gets a new session.
+//
+// Thread safety: the constant members and the functions from any thread; what the coordinator's
+// thread keeps here, from that thread.
+class Session {
+ public:
+  const std::string name, credential, peer, host, device;
+  const int rank;
+  const double joined;  // on the clock
+
+  Session(const proto::JoinRequest& request, std::string its_name, std::string its_credential,
+          std::string its_peer, double now)
+      : name(std::move(its_name)),
+        credential(std::move(its_credential)),
+        peer(std::move(its_peer)),
+        host(request.host()),
+        device(request.device()),
+        rank(request.rank()),
+        joined(now),
+        last_seen(now) {}
+
+  Outbox<proto::Order> orders;
+  Outbox<PartToSend> parts;
+
+  std::atomic<double> last_seen;       // on the clock
+  std::atomic<bool> connected{false};  // it has reported
+  // For `motley status`.
+  std::atomic<std::int64_t> share{0}, samples{0};
+  std::atomic<double> rate{0.0};
+  std::atomic<const char*> state{"joining"};
+
+  // A stream of this worker begins, unless there is one of its kind already, or it is gone.
+  bool Attach(bool work, grpc::ServerContext* call);
+  void Detach(bool work);
+  // Ends both streams, wherever they wait. The first reason stands.
+  void Close(const std::string& reason);
+  bool closed() const { return orders.closed(); }
+  std::string reason() const;
+
+  // Of the coordinator's thread.
+  bool ready = false, leaving = false, told = false;
+  std::optional<proto::Done> done;
+  double compute_seconds = 0.0, wait_seconds = 0.0;
+  std::uint64_t last_sequence = 0;  // of the thread that reads reports
+
+ private:
+  mutable std::mutex mutex_;
+  grpc::ServerContext* calls_[2] = {nullptr, nullptr};
+  bool closed_ = false;
+  std::string reason_;
+};
+
+using SessionPtr = std::shared_ptr<Session>;
+
+}  // namespace motley::cluster
+
+#endif  // MOTLEY_CLUSTER_SESSION_H_

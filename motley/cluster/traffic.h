@@ -1,0 +1,36 @@
+#ifndef MOTLEY_CLUSTER_TRAFFIC_H_
+#define MOTLEY_CLUSTER_TRAFFIC_H_
+
+#include <atomic>
+#include <cstdint>
+
+namespace motley::cluster {
+
+// Bytes of messages by what they carry, all machines of a job together, each byte once. Without the
+// few per cent that TLS, HTTP/2 and TCP add.
+struct Bytes {
+  std::int64_t gradient = 0, weights = 0, activations = 0, public_data = 0, private_data = 0,
+               control = 0;
+};
+
+// Thread safety: all calls from any thread.
+class Traffic {
+ public:
+  void Gradient(std::int64_t bytes) { gradient_ += bytes; }
+  void Weights(std::int64_t bytes) { weights_ += bytes; }
+  void PublicData(std::int64_t bytes) { public_data_ += bytes; }
+  void Control(std::int64_t bytes) { control_ += bytes; }
+  Bytes total() const {
+    return {.gradient = gradient_,
+            .weights = weights_,
+            .public_data = public_data_,
+            .control = control_};
+  }
+
+ private:
+  std::atomic<std::int64_t> gradient_{0}, weights_{0}, public_data_{0}, control_{0};
+};
+
+}  // namespace motley::cluster
+
+#endif  // MOTLEY_CLUSTER_TRAFFIC_H_

@@ -1,0 +1,63 @@
+#ifndef MOTLEY_CLUSTER_WORKER_H_
+#define MOTLEY_CLUSTER_WORKER_H_
+
+#include <atomic>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "motley/base/status.h"
+#include "motley/cluster/cluster.pb.h"
+#include "motley/cluster/security.h"
+#include "motley/engine/device.h"
+
+namespace grpc {
+class Channel;
+}
+
+namespace motley::cluster {
+
+using MakeDevice = std::function<base::Result<std::unique_ptr<engine::Device>>(
+    std::shared_ptr<const graph::Graph> graph, const engine::DeviceOptions& options)>;
+
+struct WorkerOptions {
+  std::string coordinator;                 // HOST:PORT
+  std::shared_ptr<grpc::Channel> channel;  // instead: of a coordinator in this process
+  JoinToken token;
+  std::string name;  // empty: the coordinator chooses
+  std::string host;  // of this machine, for people
+  int rank = -1;     // of a launcher: orders the members
+  // Where other members of a Gloo group reach this worker; empty: the address that this machine has
+  // towards the coordinator.
+  std::string address;
+  engine::DeviceOptions device;
+  MakeDevice make_device;  // empty: the native CPU device
+  // A copy of the job's data, if there is one: a dataset as in a job file; empty: what the job
+  // itself names, if it is here. Another content, or none: samples come from the coordinator.
+  std::string data;
+  std::filesystem::path data_cache;
+  int loader_threads = 1;
+  // How long a worker goes on trying when the coordinator cannot be reached.
+  double retry_seconds = 120.0;
+  std::function<void(const std::string& message)> on_note;  // one line for people
+};
+
+struct WorkerReport {
+  enum class End { kFinished, kLeft };
+  End end = End::kFinished;
+  std::string reason;        // of the coordinator
+  std::int64_t samples = 0;  // computed, committed or not
+};
+
+// Joins a job, works until it ends, and comes back after a lost connection as a new member.
+// `leave`: hand back what is not finished and go. Fails with kInvalidInput when it is not let in,
+// with kUnavailable when the coordinator stayed away for `retry_seconds`.
+base::Result<WorkerReport> RunWorker(const WorkerOptions& options, const std::atomic<bool>* leave);
+
+// Members, shares, rates and ages of the job at `coordinator`.
+base::Result<proto::StatusReply> GetStatus(const std::string& coordinator, const JoinToken& token);
+
+}  // namespace motley::cluster
+
+#endif  // MOTLEY_CLUSTER_WORKER_H_

@@ -1,0 +1,126 @@
+#ifndef MOTLEY_TESTS_CLUSTER_CLUSTER_H_
+#define MOTLEY_TESTS_CLUSTER_CLUSTER_H_
+
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "motley/base/clock.h"
+#include "motley/cluster/coordinator.h"
+#include "motley/cluster/security.h"
+#include "motley/cluster/worker.h"
+#include "motley/data/dataset.h"
+#include "motley/plan/controller.h"
+#include "motley/run/trainer.h"
+
+namespace motley::cluster {
+
+// A small job on the first glyphs.
+struct SmallJob {
+  bool batch_norm = false;
+  std::int64_t train = 630, test = 60;  // 20 steps, the last one smaller
+  std::int64_t batch = 32;
+  std::int64_t bn_batch = 0;
+  std::int64_t epochs = 1;
+  float learning_rate = 0.02F;
+};
+
+// The first samples of the generated set.
+data::DataPair FirstGlyphs(std::int64_t train, std::int64_t test);
+
+// The same job on one device of this process, for comparison.
+run::TrainState OnOneDevice(const SmallJob& job);
+
+// The largest difference of two arrays, relative to the largest element.
+double RelativeDifference(const std::vector<float>& a, const std::vector<float>& b);
+
+// Gives devices shares in the order in which they join: shares[i % size], scaled to the batch.
+class FixedShares final : public plan::Controller {
+ public:
+  FixedShares(std::int64_t batch, std::int64_t multiple, std::vector<std::int64_t> shares)
+      : batch_(batch), multiple_(multiple), shares_(std::move(shares)) {}
+  std::optional<plan::Plan> OnEvent(const plan::Event& event) override;
+
+ private:
+  const std::int64_t batch_, multiple_;
+  const std::vector<std::int64_t> shares_;
+  std::vector<std::pair<std::string, std::int64_t>> devices_;
+  std::size_t joined_ = 0;
+};
+
+// A device that does something before each step: fails, waits, spoils the gradient.
+using BeforeStep = std::function<base::Status(std::int64_t step)>;
+using AfterStep = std::function<void(const engine::StepRequest& request)>;
+MakeDevice DeviceWith(BeforeStep before, AfterStep after = {});
+
+// A whole cluster in one process: a coordinator on loopback with TLS, and workers as threads.
+class TestCluster {
+ public:
+  struct Options {
+    SmallJob job;
+    bool gloo = false;
+    int min_workers = 1;
+    std::vector<std::int64_t> shares = {1};
+    double heartbeat_seconds = 0.5;
+    std::string listen = "127.0.0.1:0";
+    std::filesystem::path folder;  // identity, tokens, checkpoints; empty: a new one
+  };
+
+  explicit TestCluster(Options options);
+  ~TestCluster();
+
+  // Before Run, or while it runs, from any thread.
+  void AddWorker(WorkerOptions changes = {});
+  void Leave(std::size_t worker) { workers_[worker]->leave = true; }
+  // Trains to the end. `on_step` is called after every step.
+  base::Result<run::TrainReport> Run(const std::function<void(std::int64_t step)>& on_step = {});
+  // Of a checkpoint, instead of from fresh weights.
+  run::TrainState state;
+  std::atomic<bool> interrupt{false};
+
+  Coordinator& coordinator() { return *coordinator_; }
+  TokenStore& tokens() { return *tokens_; }
+  const JoinToken& token() const { return token_; }
+  const std::filesystem::path& folder() const { return folder_; }
+  std::string address() const;
+  const run::TrainOptions& train_options() const { return train_options_; }
+
+  // Stops the coordinator as a kill would: without a word to the workers.
+  void Vanish();
+  // After Run: how the workers ended.
+  base::Result<WorkerReport>& Ended(std::size_t worker);
+  // What the coordinator told: "name: message".
+  std::vector<std::string> told() const;
+  int CountTold(const std::string& part) const;
+
+ private:
+  struct Worker {
+    std::atomic<bool> leave{false};
+    base::Result<WorkerReport> ended = base::Unavailable("still running");
+    std::thread thread;
+  };
+
+  Options options_;
+  std::filesystem::path folder_;
+  base::RealClock clock_;
+  data::DataPair data_;
+  run::TrainOptions train_options_;
+  std::unique_ptr<TokenStore> tokens_;
+  JoinToken token_;
+  FixedShares controller_;
+  mutable std::mutex told_mutex_;
+  std::vector<std::string> told_;
+  std::unique_ptr<Coordinator> coordinator_;
+  int port_ = 0;
+  std::vector<std::unique_ptr<Worker>> workers_;
+};
+
+}  // namespace motley::cluster
+
+#endif  // MOTLEY_TESTS_CLUSTER_CLUSTER_H_

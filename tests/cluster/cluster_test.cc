@@ -1,0 +1,201 @@
+#include "tests/cluster/cluster.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+namespace motley::cluster {
+namespace {
+
+// The design's limit for weights after 20 steps.
+constexpr double kTolerance = 1e-4;
+
+void ExpectSame(const run::TrainState& state, const run::TrainState& expected) {
+  EXPECT_EQ(state.step, expected.step);
+  EXPECT_EQ(state.samples, expected.samples);
+  EXPECT_EQ(state.epoch, expected.epoch);
+  EXPECT_LT(RelativeDifference(state.weights, expected.weights), kTolerance);
+  EXPECT_LT(RelativeDifference(state.velocity, expected.velocity), 10 * kTolerance);
+  EXPECT_NEAR(state.test.loss, expected.test.loss, 1e-4 * std::fabs(expected.test.loss));
+  EXPECT_EQ(state.test.accuracy, expected.test.accuracy);
+  if (!expected.buffers.empty()) {
+    EXPECT_LT(RelativeDifference(state.buffers, expected.buffers), kTolerance);
+  }
+}
+
+struct Size {
+  int workers = 1;
+  bool gloo = false;
+};
+
+class ClusterSizeTest : public testing::TestWithParam<Size> {};
+
+TEST_P(ClusterSizeTest, GivesTheWeightsOfOneDeviceForUnequalShares) {
+  const Size size = GetParam();
+  TestCluster cluster(
+      {.gloo = size.gloo, .min_workers = size.workers, .shares = {3, 1, 0, 5, 2, 7, 1, 4}});
+  for (int i = 0; i < size.workers; ++i) cluster.AddWorker();
+  const auto report = cluster.Run();
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  ExpectSame(report->state, OnOneDevice({}));
+  for (int i = 0; i < size.workers; ++i) {
+    const auto& ended = cluster.Ended(static_cast<std::size_t>(i));
+    ASSERT_TRUE(ended.ok()) << ended.status().ToString();
+    EXPECT_EQ(ended->end, WorkerReport::End::kFinished);
+  }
+}
+
+TEST_P(ClusterSizeTest, GivesTheSameWithBatchNormInVirtualBatches) {
+  const Size size = GetParam();
+  const SmallJob job{.batch_norm = true, .bn_batch = 4};
+  TestCluster cluster(
+      {.job = job, .gloo = size.gloo, .min_workers = size.workers, .shares = {3, 1, 2}});
+  for (int i = 0; i < size.workers; ++i) cluster.AddWorker();
+  const auto report = cluster.Run();
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  ExpectSame(report->state, OnOneDevice(job));
+}
+
+INSTANTIATE_TEST_SUITE_P(Workers, ClusterSizeTest,
+                         testing::Values(Size{1}, Size{2}, Size{3}, Size{5}, Size{8}, Size{1, true},
+                                         Size{2, true}, Size{3, true}, Size{5, true},
+                                         Size{8, true}),
+                         [](const auto& param_info) {
+                           return std::to_string(param_info.param.workers) +
+                                  (param_info.param.gloo ? "ByGloo" : "ByTheServer");
+                         });
+
+class ReductionTest : public testing::TestWithParam<bool> {
+ protected:
+  TestCluster::Options Options(int min_workers = 2) const {
+    return {.gloo = GetParam(), .min_workers = min_workers, .shares = {2, 1, 3}};
+  }
+};
+
+TEST_P(ReductionTest, AWorkerThatFailsIsNamedAndTheOthersGoOn) {
+  TestCluster cluster(Options());
+  cluster.AddWorker();
+  cluster.AddWorker({.name = "frail", .make_device = DeviceWith([](std::int64_t step) {
+                                        return step == 3 ? base::Internal("smoke") : base::Status();
+                                      })});
+  const auto report = cluster.Run();
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  ExpectSame(report->state, OnOneDevice({}));
+  EXPECT_EQ(cluster.CountTold("is lost: it failed: smoke"), 1);
+  EXPECT_FALSE(cluster.Ended(1).ok());
+}
+
+TEST_P(ReductionTest, AGradientThatIsNotFiniteSendsItsWorkerAway) {
+  TestCluster cluster(Options(3));
+  cluster.AddWorker();
+  cluster.AddWorker();
+  cluster.AddWorker(
+      {.name = "mad", .make_device = DeviceWith({}, [step = 0](const auto& request) mutable {
+                        if (++step == 4) {
+                          request.gradient[17] = std::numeric_limits<float>::quiet_NaN();
+                        }
+                      })});
+  const auto report = cluster.Run();
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  ExpectSame(report->state, OnOneDevice({}));
+  EXPECT_GE(cluster.CountTold("mad"), 1);
+  EXPECT_EQ(cluster.CountTold("not finite"), 1);
+}
+
+TEST_P(ReductionTest, ALearningRateThatIsTooLargeEndsTheRunAsOnOneMachine) {
+  TestCluster::Options options = Options();
+  options.job.learning_rate = 1e30F;
+  TestCluster cluster(options);
+  cluster.AddWorker();
+  cluster.AddWorker();
+  const auto report = cluster.Run();
+  ASSERT_FALSE(report.ok());
+  EXPECT_NE(report.status().message().find("no longer a finite number"), std::string::npos)
+      << report.status().message();
+}
+
+TEST_P(ReductionTest, AWorkerMayJoinWhileTheJobRuns) {
+  TestCluster cluster(Options(1));
+  cluster.AddWorker({.name = "first", .make_device = DeviceWith([](std::int64_t) {
+                                        std::this_thread::sleep_for(std::chrono::milliseconds(60));
+                                        return base::Status();
+                                      })});
+  const auto report = cluster.Run([&](std::int64_t step) {
+    if (step == 2) cluster.AddWorker({.name = "second"});
+  });
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  ExpectSame(report->state, OnOneDevice({}));
+  EXPECT_EQ(cluster.CountTold("second joined"), 1);
+  const auto& second = cluster.Ended(1);
+  ASSERT_TRUE(second.ok());
+  EXPECT_GT(second->samples, 0);
+}
+
+TEST_P(ReductionTest, AWorkerMayLeavePolitely) {
+  TestCluster cluster(Options(3));
+  for (int i = 0; i < 3; ++i) cluster.AddWorker();
+  const auto report = cluster.Run([&](std::int64_t step) {
+    if (step == 4) cluster.Leave(0);
+    if (step < 9) std::this_thread::sleep_for(std::chrono::milliseconds(40));
+  });
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  ExpectSame(report->state, OnOneDevice({}));
+  const auto& ended = cluster.Ended(0);
+  ASSERT_TRUE(ended.ok()) << ended.status().ToString();
+  EXPECT_EQ(ended->end, WorkerReport::End::kLeft);
+  EXPECT_EQ(cluster.CountTold("left;"), 1);
+}
+
+TEST_P(ReductionTest, WorkersWithoutACopyGetTheSamplesFromTheCoordinator) {
+  TestCluster cluster(Options());
+  cluster.AddWorker();
+  cluster.AddWorker();
+  const auto report = cluster.Run();
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  // The job names no data that a worker could have: every sample of both sets came at least once.
+  EXPECT_GE(cluster.coordinator().traffic().public_data, (630 + 60) * 28 * 28);
+  EXPECT_EQ(cluster.coordinator().traffic().private_data, 0);
+}
+
+TEST_P(ReductionTest, WorkersWaitForACoordinatorThatComesBackAndGoOnWithItsCheckpoint) {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / (GetParam() ? "motley-back-gloo" : "motley-back");
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  std::filesystem::permissions(folder, std::filesystem::perms::owner_all);
+  TestCluster::Options options = Options();
+  options.folder = folder;
+  options.job.train = 318;  // 10 steps
+  options.job.epochs = 2;
+  auto first = std::make_unique<TestCluster>(options);
+  first->AddWorker({.name = "a", .retry_seconds = 20});
+  first->AddWorker({.name = "b", .retry_seconds = 20});
+  const auto interrupted = first->Run([&](std::int64_t step) {
+    if (step == 14) first->interrupt = true;
+  });
+  ASSERT_TRUE(interrupted.ok()) << interrupted.status().ToString();
+  first->Vanish();
+
+  options.listen = first->address();
+  TestCluster second(options);
+  EXPECT_EQ(second.state.step, 14);
+  const auto report = second.Run();
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  ExpectSame(report->state, OnOneDevice(options.job));
+  EXPECT_TRUE(first->Ended(0).ok()) << first->Ended(0).status().ToString();
+  EXPECT_TRUE(first->Ended(1).ok());
+  first = nullptr;
+  std::filesystem::remove_all(folder);
+}
+
+INSTANTIATE_TEST_SUITE_P(Both, ReductionTest, testing::Values(false, true),
+                         [](const auto& param_info) {
+                           return param_info.param ? "ByGloo" : "ByTheServer";
+                         });
+
+}  // namespace
+}  // namespace motley::cluster

@@ -1,0 +1,364 @@
+// What a stranger, or a worker gone wrong, can send to a coordinator: refused, logged with its
+// address, and the job comes out as if nobody had been there.
+#include <arpa/inet.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/security/credentials.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <ctime>
+#include <limits>
+
+#include "motley/base/rng.h"
+#include "motley/cluster/cluster.grpc.pb.h"
+#include "motley/cluster/job.h"
+#include "motley/cluster/parts.h"
+#include "motley/cluster/service.h"
+#include "tests/cluster/cluster.h"
+
+namespace motley::cluster {
+namespace {
+
+using Stub = proto::Cluster::Stub;
+
+class Stranger {
+ public:
+  Stranger(const TestCluster& cluster, const JoinToken& token) : token_(token) {
+    grpc::SslCredentialsOptions ssl;
+    ssl.pem_root_certs = FetchCertificate(cluster.address(), token.fingerprint, 5.0).value();
+    grpc::ChannelArguments arguments;
+    arguments.SetSslTargetNameOverride(std::string(kCertificateName));
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    channel_ = grpc::CreateCustomChannel(cluster.address(), grpc::SslCredentials(ssl), arguments);
+    stub_ = proto::Cluster::NewStub(channel_);
+  }
+
+  void Prepare(grpc::ClientContext& context, int seconds = 10) const {
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(seconds));
+    context.AddMetadata(kTokenId, token_.id);
+    context.AddMetadata(kTokenSecret, token_.secret);
+    if (worker_.empty()) return;
+    context.AddMetadata(kWorker, worker_);
+    context.AddMetadata(kCredential, credential_);
+  }
+
+  grpc::Status Join(const std::string& name, std::uint32_t protocol = kProtocol,
+                    const std::string& host = "") {
+    grpc::ClientContext context;
+    Prepare(context);
+    proto::JoinRequest request;
+    request.set_protocol(protocol);
+    request.set_name(name);
+    request.set_host(host);
+    proto::JoinReply reply;
+    const grpc::Status status = stub_->Join(&context, request, &reply);
+    worker_ = reply.worker();
+    credential_ = reply.credential();
+    return status;
+  }
+
+  // Sends reports one after the other; how the coordinator ends the stream.
+  grpc::Status Report(const std::vector<proto::Report>& reports) {
+    grpc::ClientContext context;
+    Prepare(context);
+    const auto stream = stub_->Work(&context);
+    for (const proto::Report& report : reports) stream->Write(report);
+    proto::Order order;
+    while (stream->Read(&order)) {
+    }
+    return stream->Finish();
+  }
+
+  grpc::Status SendPart(const proto::Part& part) {
+    grpc::ClientContext context;
+    Prepare(context, 2);  // between two steps a part is not refused but passed over
+    const auto stream = stub_->Exchange(&context);
+    stream->Write(part);
+    proto::Part ignored;
+    while (stream->Read(&ignored)) {
+    }
+    return stream->Finish();
+  }
+
+  // Any bytes as a message of any call.
+  grpc::Status SendBytes(const std::string& method, const std::string& bytes) {
+    grpc::GenericStub generic(channel_);
+    grpc::ClientContext context;
+    Prepare(context);
+    const grpc::Slice slice(bytes);
+    const grpc::ByteBuffer request(&slice, 1);
+    grpc::CompletionQueue queue;
+    auto call = generic.PrepareCall(&context, "/motley.cluster.proto.Cluster/" + method, &queue);
+    int tag = 0;
+    const auto next = [&] {
+      void* got = nullptr;
+      bool ok = false;
+      return queue.Next(&got, &ok) && ok;
+    };
+    call->StartCall(&tag);
+    if (next()) {
+      call->Write(request, &tag);
+      if (next()) {
+        call->WritesDone(&tag);
+        next();
+      }
+      grpc::ByteBuffer reply;
+      do call->Read(&reply, &tag);
+      while (next());
+    }
+    grpc::Status status;
+    call->Finish(&status, &tag);
+    next();
+    return status;
+  }
+
+  Stub& stub() { return *stub_; }
+  std::string worker_, credential_;
+
+ private:
+  const JoinToken token_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<Stub> stub_;
+};
+
+proto::Report Heartbeat(std::uint64_t sequence) {
+  proto::Report report;
+  report.set_sequence(sequence);
+  report.mutable_heartbeat();
+  return report;
+}
+
+// Two honest workers train while the test does its worst after the second step.
+class HostileTest : public testing::Test {
+ protected:
+  HostileTest() : cluster_({.min_workers = 2, .shares = {2, 1}}) {
+    cluster_.AddWorker({.name = "honest-1"});
+    cluster_.AddWorker({.name = "honest-2"});
+  }
+
+  void WhileTraining(const std::function<void()>& attack) {
+    const auto report = cluster_.Run([&](std::int64_t step) {
+      if (step == 2) attack();
+    });
+    ASSERT_TRUE(report.ok()) << report.status().ToString();
+    const run::TrainState expected = OnOneDevice({});
+    EXPECT_EQ(report->state.step, expected.step);
+    EXPECT_LT(RelativeDifference(report->state.weights, expected.weights), 1e-4);
+    EXPECT_EQ(cluster_.CountTold("honest-1 (") + cluster_.CountTold("honest-2 ("), 0)
+        << "no honest worker may be lost";
+  }
+  // The address of whoever was refused is in the log.
+  void ExpectLogged(const std::string& what) {
+    EXPECT_GE(cluster_.CountTold("refused ipv4:127.0.0.1:"), 1);
+    EXPECT_GE(cluster_.CountTold(what), 1) << what;
+  }
+  JoinToken Token() { return cluster_.token(); }
+
+  TestCluster cluster_;
+};
+
+TEST_F(HostileTest, AWrongTokenIsRefused) {
+  WhileTraining([&] {
+    JoinToken wrong = Token();
+    wrong.secret = std::string(32, 'a');
+    Stranger stranger(cluster_, wrong);
+    EXPECT_EQ(stranger.Join("x").error_code(), grpc::StatusCode::UNAUTHENTICATED);
+    grpc::ClientContext context;
+    stranger.Prepare(context);
+    proto::StatusReply reply;
+    EXPECT_FALSE(stranger.stub().Status(&context, {}, &reply).ok());
+    EXPECT_EQ(reply.members_size(), 0);
+  });
+  ExpectLogged("token");
+}
+
+TEST_F(HostileTest, SomebodyWhoKnocksAllDayFillsNoDisk) {
+  WhileTraining([&] {
+    JoinToken wrong = Token();
+    wrong.secret = std::string(32, 'a');
+    Stranger stranger(cluster_, wrong);
+    for (int i = 0; i < 500; ++i) EXPECT_FALSE(stranger.Join("x").ok());
+  });
+  EXPECT_GE(cluster_.CountTold("refused"), 10);
+  EXPECT_LT(cluster_.CountTold("refused"), 100);
+}
+
+TEST_F(HostileTest, AnExpiredAndARevokedTokenAreRefused) {
+  WhileTraining([&] {
+    TokenStore yesterday(cluster_.folder() / "tokens.json",
+                         [] { return std::int64_t{std::time(nullptr)} - 86400; });
+    const JoinToken expired = yesterday.Issue(3600, Token().fingerprint).value();
+    EXPECT_FALSE(Stranger(cluster_, expired).Join("x").ok());
+    const JoinToken revoked = cluster_.tokens().Issue(100, Token().fingerprint).value();
+    EXPECT_TRUE(Stranger(cluster_, revoked).Join("was-let-in").ok());
+    ASSERT_TRUE(cluster_.tokens().Revoke(revoked.id).ok());
+    EXPECT_FALSE(Stranger(cluster_, revoked).Join("x").ok());
+  });
+  ExpectLogged("expired");
+  ExpectLogged("revoked");
+}
+
+TEST_F(HostileTest, APlainTextClientIsRefused) {
+  WhileTraining([&] {
+    const auto stub = proto::Cluster::NewStub(
+        grpc::CreateChannel(cluster_.address(), grpc::InsecureChannelCredentials()));
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(2));
+    proto::JoinReply reply;
+    EXPECT_FALSE(stub->Join(&context, {}, &reply).ok());
+  });
+}
+
+TEST_F(HostileTest, BytesThatAreNoHandshakeAreRefused) {
+  WhileTraining([&] {
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(static_cast<std::uint16_t>(cluster_.coordinator().port()));
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    base::Rng rng(1);
+    for (int round = 0; round < 20; ++round) {
+      const int descriptor = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+      const void* memory = &to;
+      ASSERT_EQ(::connect(descriptor, static_cast<const sockaddr*>(memory), sizeof(to)), 0);
+      std::string bytes(1 + rng.Below(5000), '\0');
+      for (char& c : bytes) c = static_cast<char>(rng.Below(256));
+      (void)!::send(descriptor, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      ::close(descriptor);
+    }
+  });
+}
+
+TEST_F(HostileTest, ANameThatIsTakenOrNoNameIsRefused) {
+  WhileTraining([&] {
+    Stranger stranger(cluster_, Token());
+    EXPECT_EQ(stranger.Join("honest-1").error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    EXPECT_FALSE(stranger.Join("../../etc\n").ok());
+    EXPECT_FALSE(stranger.Join(std::string(1000, 'n')).ok());
+    EXPECT_FALSE(stranger.Join("other", kProtocol + 1).ok());
+  });
+  ExpectLogged("is here already");
+}
+
+TEST_F(HostileTest, AWorkerThatClaimsAnothersNameIsRefused) {
+  WhileTraining([&] {
+    Stranger stranger(cluster_, Token());
+    ASSERT_TRUE(stranger.Join("liar").ok());
+    stranger.worker_ = "honest-1";
+    EXPECT_EQ(stranger.Report({Heartbeat(1)}).error_code(), grpc::StatusCode::UNAUTHENTICATED);
+    EXPECT_FALSE(stranger.SendPart({}).ok());
+    grpc::ClientContext context;
+    stranger.Prepare(context);
+    proto::SamplesReply reply;
+    EXPECT_FALSE(stranger.stub().Samples(&context, {})->Read(&reply));
+  });
+  ExpectLogged("credential");
+}
+
+TEST_F(HostileTest, ARepeatedAndALostReportAreRefused) {
+  WhileTraining([&] {
+    Stranger repeats(cluster_, Token());
+    ASSERT_TRUE(repeats.Join("repeats").ok());
+    EXPECT_FALSE(repeats.Report({Heartbeat(1), Heartbeat(2), Heartbeat(2)}).ok());
+    Stranger skips(cluster_, Token());
+    ASSERT_TRUE(skips.Join("skips").ok());
+    EXPECT_FALSE(skips.Report({Heartbeat(1), Heartbeat(3)}).ok());
+    EXPECT_FALSE(skips.Report({Heartbeat(1)}).ok()) << "the session is over";
+  });
+  ExpectLogged("report 2 after report 2");
+  ExpectLogged("report 3 after report 1");
+}
+
+TEST_F(HostileTest, AReportThatMakesNoSenseIsRefused) {
+  WhileTraining([&] {
+    proto::Report done;
+    done.set_sequence(1);
+    done.mutable_done()->set_samples(-5);
+    Stranger one(cluster_, Token());
+    ASSERT_TRUE(one.Join("").ok());
+    EXPECT_FALSE(one.Report({done}).ok());
+    done.mutable_done()->set_samples(3);
+    done.mutable_done()->set_compute_seconds(std::numeric_limits<double>::quiet_NaN());
+    Stranger two(cluster_, Token());
+    ASSERT_TRUE(two.Join("").ok());
+    EXPECT_FALSE(two.Report({done}).ok());
+  });
+}
+
+TEST_F(HostileTest, AGradientFromSomebodyWithoutAShareIsRefused) {
+  WhileTraining([&] {
+    proto::Part part;
+    part.set_generation(std::numeric_limits<std::uint64_t>::max());
+    part.set_step(1000);
+    part.set_array(proto::ARRAY_UPDATE);
+    part.set_floats(std::string(400, '\0'));
+    Stranger stranger(cluster_, Token());
+    ASSERT_TRUE(stranger.Join("giver").ok());
+    stranger.SendPart(part);
+    part.set_array(proto::ARRAY_MODEL);
+    Stranger other(cluster_, Token());
+    ASSERT_TRUE(other.Join("modeller").ok());
+    other.SendPart(part);
+  });
+}
+
+TEST_F(HostileTest, AnOversizedMessageIsRefused) {
+  WhileTraining([&] {
+    Stranger stranger(cluster_, Token());
+    EXPECT_EQ(stranger.Join("x", kProtocol, std::string(8 << 20, 'h')).error_code(),
+              grpc::StatusCode::RESOURCE_EXHAUSTED);
+    ASSERT_TRUE(stranger.Join("big").ok());
+    proto::Part part;
+    part.set_floats(std::string(8 << 20, '\0'));
+    EXPECT_FALSE(stranger.SendPart(part).ok());
+  });
+}
+
+TEST_F(HostileTest, BytesThatAreNoMessageAreRefused) {
+  WhileTraining([&] {
+    base::Rng rng(2);
+    for (const char* method :
+         {"Join", "Work", "Exchange", "Samples", "Rendezvous", "Status", "NoSuchCall"}) {
+      Stranger stranger(cluster_, Token());
+      ASSERT_TRUE(stranger.Join("").ok());
+      std::string bytes(200, '\0');
+      for (char& c : bytes) c = static_cast<char>(rng.Below(256));
+      bytes[0] = '\x0a';  // a field that is longer than what follows
+      bytes[1] = '\x7f';
+      bytes.resize(60);
+      EXPECT_FALSE(stranger.SendBytes(method, bytes).ok()) << method;
+    }
+  });
+}
+
+TEST_F(HostileTest, SamplesThatDoNotExistAreRefused) {
+  WhileTraining([&] {
+    Stranger stranger(cluster_, Token());
+    ASSERT_TRUE(stranger.Join("reader").ok());
+    grpc::ClientContext context;
+    stranger.Prepare(context);
+    proto::SamplesRequest request;
+    request.add_ids(std::numeric_limits<std::uint64_t>::max());
+    const auto reader = stranger.stub().Samples(&context, request);
+    proto::SamplesReply reply;
+    EXPECT_FALSE(reader->Read(&reply));
+    EXPECT_FALSE(reader->Finish().ok());
+  });
+  ExpectLogged("samples");
+}
+
+TEST_F(HostileTest, AWorkerThatJoinsAndSaysNothingIsForgotten) {
+  WhileTraining([&] {
+    Stranger stranger(cluster_, Token());
+    ASSERT_TRUE(stranger.Join("silent").ok());
+    const auto began = std::chrono::steady_clock::now();
+    (void)stranger.Report({Heartbeat(1)});  // returns when the coordinator has had enough
+    EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(8));
+  });
+  EXPECT_EQ(cluster_.CountTold("no sign of life"), 1);
+}
+
+}  // namespace
+}  // namespace motley::cluster

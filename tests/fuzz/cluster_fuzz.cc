@@ -1,0 +1,184 @@
+// Any sequence of messages, of every type, to the handlers behind the network: those of the
+// coordinator's front desk, and those with which a worker takes what a coordinator sends.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <ctime>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "motley/base/clock.h"
+#include "motley/cluster/desk.h"
+#include "motley/cluster/incoming_model.h"
+#include "motley/cluster/job.h"
+#include "motley/cluster/remote_dataset.h"
+#include "motley/data/memory_dataset.h"
+#include "motley/graph/graph.h"
+
+namespace {
+
+using namespace motley;
+using namespace motley::cluster;
+
+graph::Graph SmallGraph() {
+  graph::GraphBuilder net("small", {1, 4, 4});
+  const auto norm = net.BatchNorm("norm", net.input());
+  const auto flat = net.Flatten("flat", norm);
+  return std::move(net).Build(net.FullyConnected("out", flat, {.out_features = 2})).value();
+}
+
+std::shared_ptr<const data::Dataset> SmallSet() {
+  data::MemoryDataset::Parts parts;
+  parts.shape = {1, 4, 4};
+  parts.classes = {"a", "b"};
+  parts.labels = {0, 1, 1};
+  parts.bytes.assign(3 * 16, 'x');
+  return std::make_shared<data::MemoryDataset>(std::move(parts));
+}
+
+// All that lives as long as the process.
+struct World {
+  World() : data{SmallSet(), SmallSet()}, graph(SmallGraph()) {
+    std::string name = (std::filesystem::temp_directory_path() / "motley-fuzz-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) std::abort();
+    tokens = std::make_unique<TokenStore>(std::filesystem::path(name) / "tokens.json",
+                                          [] { return std::int64_t{std::time(nullptr)}; });
+    token = tokens->Issue(365 * 86400, "").value();
+    options.tokens = tokens.get();
+    options.heartbeat_seconds = 3600;
+  }
+  const data::DataPair data;
+  const graph::Graph graph;
+  std::unique_ptr<TokenStore> tokens;
+  JoinToken token;
+  CoordinatorOptions options;
+  const base::RealClock clock{};
+  const CoordinatorHooks hooks;
+  const proto::Job job;
+};
+
+// One coordinator's desk with a step in progress, and one worker's end of a stream.
+class Sequence {
+ public:
+  explicit Sequence(World& world)
+      : model_(world.graph, std::vector<float>(size(world.graph.parameter_count())),
+               std::vector<float>(size(world.graph.parameter_count())),
+               std::vector<float>(size(world.graph.buffer_count()))),
+        desk_(world.options, world.job, world.data, model_, world.clock, world.hooks),
+        incoming_(model_.parts(), /*with_velocity=*/true),
+        caller_{"fuzz", {{kTokenId, world.token.id}, {kTokenSecret, world.token.secret}}} {
+    proto::JoinRequest request;
+    request.set_protocol(kProtocol);
+    request.set_name("first");
+    Enter(desk_.Join(caller_, request).value());
+    desk_.BeginGeneration(1);
+    desk_.ExpectUpload({1, 1}, "first");
+    model_.Begin({.key = {1, 1},
+                  .contributors = {"first"},
+                  .samples = 3,
+                  .sgd = {},
+                  .on_part = {},
+                  .on_complete = {}});
+  }
+
+  void Send(int kind, const std::string& bytes) {
+    switch (kind % 9) {
+      case 0:
+        With<proto::JoinRequest>(bytes, [&](auto& request) {
+          auto joined = desk_.Join(caller_, request);
+          if (joined.ok()) Enter(*joined);
+        });
+        return;
+      case 1:
+        With<proto::Report>(bytes, [&](auto& report) {
+          if (!desk_.OnReport(session_, report).ok()) desk_.OnClosed(session_, "refused");
+        });
+        return;
+      case 2:
+        With<proto::Part>(bytes, [&](auto& part) { (void)desk_.OnPart(session_, part); });
+        return;
+      case 3:
+        With<proto::SamplesRequest>(bytes, [&](auto& request) {
+          (void)desk_.Samples(request, [](const proto::SamplesReply&) { return true; });
+        });
+        return;
+      case 4:
+        With<proto::RendezvousRequest>(bytes, [&](auto& request) {
+          request.set_wait_seconds(0.0);  // the fuzzer has no time
+          (void)desk_.Rendezvous(request);
+        });
+        return;
+      case 5:
+        (void)desk_.Status(caller_);
+        return;
+      case 6:
+        With<proto::Part>(bytes, [&](auto& part) { (void)incoming_.Take(part); });
+        return;
+      case 7:
+        With<proto::JoinReply>(bytes, [&](auto& reply) { TakeJob(reply.job()); });
+        return;
+      default:
+        With<proto::SamplesReply>(bytes, [&](auto& reply) { TakeSamples(reply); });
+    }
+  }
+
+ private:
+  static std::size_t size(std::int64_t n) { return static_cast<std::size_t>(n); }
+
+  template <typename Message, typename Use>
+  void With(const std::string& bytes, Use use) {
+    Message message;
+    if (message.ParseFromString(bytes)) use(message);
+  }
+
+  void Enter(const proto::JoinReply& joined) {
+    Caller worker = caller_;
+    worker.metadata.emplace(kWorker, joined.worker());
+    worker.metadata.emplace(kCredential, joined.credential());
+    session_ = desk_.Authenticate(worker).value();
+  }
+
+  void TakeJob(const proto::Job& job) {
+    const auto transform = ToTransform(job, /*training=*/true);
+    if (!CheckSet(job.train()).ok() || !CheckSet(job.test()).ok() || !transform.ok()) return;
+    if (job.onnx().empty()) (void)BuildGraph(job);  // ONNX has a fuzzer of its own
+  }
+
+  void TakeSamples(proto::SamplesReply& reply) {
+    proto::Set set;
+    set.set_size(2);
+    set.set_channels(1);
+    set.set_height(4);
+    set.set_width(4);
+    set.add_classes("a");
+    const auto remote = RemoteDataset::Open(
+        set, /*test=*/false,
+        [&](const proto::SamplesRequest&, const auto& take) { return take(reply); }, 64);
+    if (!remote.ok()) return;
+    std::uint8_t pixels[16];
+    (void)(*remote)->Decode(1, pixels);
+  }
+
+  ModelServer model_;
+  Desk desk_;
+  IncomingModel incoming_;
+  const Caller caller_;
+  SessionPtr session_;
+};
+
+}  // namespace
+
+// Messages one after the other: a byte for the type, two for the length.
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static World world;
+  Sequence sequence(world);
+  while (size >= 3) {
+    const int kind = data[0];
+    const std::size_t length = std::min<std::size_t>(data[1] | data[2] << 8, size - 3);
+    sequence.Send(kind, std::string(data + 3, data + 3 + length));
+    data += 3 + length;
+    size -= 3 + length;
+  }
+  return 0;
+}
