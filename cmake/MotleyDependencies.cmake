@@ -34,3 +34,27 @@ find_library(GLOO_LIBRARY gloo REQUIRED)
 add_library(motley_gloo INTERFACE)
 target_include_directories(motley_gloo SYSTEM INTERFACE "${GLOO_INCLUDE_DIR}")
 target_link_libraries(motley_gloo INTERFACE "${GLOO_LIBRARY}")
+
+# LibTorch is optional: without it, the torch devices say that this build has none. Its own package
+# file stops the configuration where gflags or glog is missing. A vendor's build, for GPUs, is found
+# through CMAKE_PREFIX_PATH. Sanitizers report too much about it, so their builds do without.
+set(MOTLEY_HAVE_TORCH OFF)
+if(NOT MOTLEY_SANITIZE)
+  find_path(TORCH_INCLUDE_DIR ATen/ATen.h)
+  find_library(TORCH_LIBRARY torch)
+  find_library(TORCH_CPU_LIBRARY torch_cpu)
+  find_library(C10_LIBRARY c10)
+  if(TORCH_INCLUDE_DIR AND TORCH_LIBRARY AND TORCH_CPU_LIBRARY AND C10_LIBRARY)
+    set(MOTLEY_HAVE_TORCH ON)
+  endif()
+endif()
+if(MOTLEY_HAVE_TORCH)
+  add_library(motley_torch INTERFACE)
+  target_include_directories(motley_torch SYSTEM INTERFACE "${TORCH_INCLUDE_DIR}")
+  # Nothing calls into `torch` itself, but it brings the operators for GPUs.
+  target_link_libraries(motley_torch INTERFACE
+    "-Wl,--push-state,--no-as-needed,${TORCH_LIBRARY},--pop-state"
+    "${TORCH_CPU_LIBRARY}" "${C10_LIBRARY}")
+else()
+  message(STATUS "LibTorch: not used; devices of kind torch are left out")
+endif()

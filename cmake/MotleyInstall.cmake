@@ -5,9 +5,16 @@ include(CMakePackageConfigHelpers)
 
 set(package_folder "${CMAKE_INSTALL_LIBDIR}/cmake/Motley")
 install(TARGETS motley RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
-install(TARGETS motley_base motley_graph motley_data motley_engine motley_optim motley_telemetry
-                motley_run motley_plan motley_cluster motley_cluster_proto motley_gloo
-                motley_dnnl motley_openblas
+set(optional_targets)
+if(MOTLEY_HAVE_TORCH)
+  list(APPEND optional_targets motley_torch)
+  install(TARGETS motley_torch_module LIBRARY DESTINATION lib/motley)
+endif()
+install(TARGETS motley_base motley_graph motley_data motley_engine motley_engine_torch
+                motley_engine_torch_loader motley_optim
+                motley_telemetry motley_energy motley_run motley_plan motley_tune motley_cluster
+                motley_cluster_proto motley_sim motley_gloo motley_dnnl motley_openblas
+                ${optional_targets}
   EXPORT MotleyTargets ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 install(DIRECTORY motley/ DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/motley"
   FILES_MATCHING PATTERN "*.h")

@@ -38,6 +38,13 @@ function(motley_test name)
     PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${labels}")
 endfunction()
 
+# motley_leave_out(SOURCES…): tests of an optional part that this build does without.
+function(motley_leave_out)
+  foreach(source ${ARGN})
+    set_property(GLOBAL APPEND PROPERTY MOTLEY_TEST_SOURCES "${CMAKE_CURRENT_SOURCE_DIR}/${source}")
+  endforeach()
+endfunction()
+
 # Fails when a *_test.cc below `root` belongs to no motley_test: a test that does not run is worse
 # than none.
 function(motley_check_every_test_is_listed root)

@@ -17,12 +17,18 @@ ALLOWED = {
     "motley/optim": ["base"],
     "motley/plan": ["base"],
     "motley/telemetry": ["base"],
-    "motley/run": ["graph", "data", "engine", "optim", "telemetry", "base"],
+    "motley/energy": ["base"],
+    "motley/tune": ["plan", "telemetry", "base"],
+    "motley/sim": [
+        "graph", "data", "engine", "optim", "plan", "telemetry", "energy", "run", "base",
+    ],
+    "motley/run": ["graph", "data", "engine", "optim", "plan", "telemetry", "energy", "base"],
     "motley/cluster": [
-        "graph", "data", "engine", "optim", "plan", "telemetry", "run", "base",
+        "graph", "data", "engine", "optim", "plan", "telemetry", "energy", "run", "base",
     ],
     "apps/motley": [
-        "graph", "data", "engine", "optim", "plan", "telemetry", "run", "cluster", "base",
+        "graph", "data", "engine", "optim", "plan", "telemetry", "energy", "run",
+        "cluster", "sim", "tune", "base",
     ],
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]((?:motley|apps|tests)/[^">]+)[">]')

@@ -17,7 +17,7 @@ case "${1:-}" in
   --tests)
     packages+=(
       clang libclang-rt-14-dev libgtest-dev python3 python3-numpy
-      python3-torch python3-torchvision python3-onnx
+      libtorch-dev python3-torch python3-torchvision python3-onnx
       iproute2 munge slurm-wlm
     )
     ;;

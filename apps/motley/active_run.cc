@@ -33,6 +33,12 @@ Status WriteJob(const TrainPlan& plan) {
   job.data.test = data::AbsoluteSpec(job.data.test);
   job.model.onnx = Absolute(job.model.onnx);
   job.model.weights = Absolute(job.model.weights);
+  for (Job::Device& device : job.devices) {
+    // A form of data.train, or a plain folder.
+    const bool form = data::AbsoluteSpec(device.private_data) != device.private_data;
+    device.private_data =
+        form ? data::AbsoluteSpec(device.private_data) : Absolute(device.private_data);
+  }
   job.train.epochs = EpochLimit(job);
   MOTLEY_RETURN_IF_ERROR(base::ReplaceFile(plan.files.job(), ToToml(job)));
   if (plan.prepared.onnx_bytes.empty() || plan.resumed) return {};
@@ -56,6 +62,9 @@ telemetry::Summary Summarize(const run::TrainReport& report, ActiveRun::Accounts
   }
   summary.devices = std::move(accounts.devices);
   summary.bytes_sent = accounts.bytes_sent;
+  summary.retunes = std::move(accounts.retunes);
+  summary.unreachable_samples = accounts.unreachable_samples;
+  summary.moving_seconds = accounts.moving_seconds;
   return summary;
 }
 
@@ -97,7 +106,8 @@ ActiveRun::ActiveRun(const TrainPlan& plan, std::string command, ProgressView& v
 }
 
 Result<int> ActiveRun::Finish(const run::TrainReport& report, Accounts accounts, bool json) {
-  const telemetry::Summary summary = Summarize(report, std::move(accounts));
+  telemetry::Summary summary = Summarize(report, std::move(accounts));
+  summary.joules_per_gigabyte = plan_.resolved.job.network.joules_per_gigabyte;
   MOTLEY_RETURN_IF_ERROR(telemetry::WriteSummary(plan_.files.summary(), summary));
   MOTLEY_RETURN_IF_ERROR(events_->status());
   Show(report, summary);

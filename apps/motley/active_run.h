@@ -32,6 +32,9 @@ class ActiveRun {
   struct Accounts {
     std::vector<telemetry::DeviceSummary> devices;
     telemetry::BytesSent bytes_sent;
+    std::vector<telemetry::Retune> retunes;
+    std::int64_t unreachable_samples = 0;
+    double moving_seconds = 0.0;
   };
   // Writes the summary, shows the result (on standard output as well with `json`), and returns the
   // exit code.

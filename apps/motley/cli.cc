@@ -46,6 +46,8 @@ constexpr const char* kExportExamples =
 
 struct AllArgs {
   TrainArgs train;
+  SimulateArgs simulate;
+  WhyArgs why;
   ClusterArgs cluster;
   ModelsArgs models;
   DataGetArgs data_get;
@@ -62,6 +64,27 @@ void AddTrain(CLI::App& app, TrainArgs& args, const Environment& environment, Co
   AddJson(*verb, args.json);
   verb->footer(kTrainExamples);
   verb->callback([&] { command = [&] { return Train(args, environment); }; });
+}
+
+void AddSimulate(CLI::App& app, SimulateArgs& args, const Environment& environment,
+                 Command& command) {
+  CLI::App* verb = app.add_subcommand("simulate",
+                                      "Train the same job on a virtual clock: real gradients, "
+                                      "modelled devices and network")
+                       ->group("Train");
+  AddRun(*verb, args.run);
+  AddJson(*verb, args.json);
+  verb->callback([&] { command = [&] { return Simulate(args, environment); }; });
+}
+
+void AddWhy(CLI::App& app, WhyArgs& args, Command& command) {
+  CLI::App* verb =
+      app.add_subcommand("why", "Tell what was decided in a run, why, and what came of it")
+          ->group("Train");
+  verb->add_option("run", args.run, "The run directory; left out: the newest below runs/")
+      ->type_name("DIR");
+  AddJson(*verb, args.json);
+  verb->callback([&] { command = [&] { return Why(args); }; });
 }
 
 void AddExport(CLI::App& app, ExportArgs& args, Command& command) {
@@ -210,7 +233,9 @@ int Dispatch(std::vector<std::string> arguments, const Environment& environment)
   AllArgs args;
   Command command;
   AddTrain(app, args.train, environment, command);
+  AddSimulate(app, args.simulate, environment, command);
   AddClusterVerbs(app, args.cluster, environment, command);
+  AddWhy(app, args.why, command);
   AddExport(app, args.exported, command);
   AddModels(app, args.models, command);
   AddData(app, args.data_get, environment, command);

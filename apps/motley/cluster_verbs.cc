@@ -76,6 +76,22 @@ void AddJoin(CLI::App& app, JoinArgs& args, const Environment& environment, Comm
   verb->add_option("--threads", args.threads, "Cores to use; 0: all that this process may use")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
+  verb->add_option("--kind", args.kind, "native, torch:cpu or torch:cuda:N")->capture_default_str();
+  verb->add_option("--cores", args.cores, "The numbers of the cores to use, instead of --threads")
+      ->delimiter(',')
+      ->check(CLI::Range(0, 65535));
+  verb->add_option("--speed", args.speed, "Emulate a device that has so much of this one's speed")
+      ->check(CLI::Range(0.0001, 1.0))
+      ->capture_default_str();
+  verb->add_option("--watts-idle", args.watts_idle,
+                   "Power while it waits, for estimates; left out: measured where there are meters")
+      ->check(CLI::Range(0.0, 1e6));
+  verb->add_option("--watts-busy", args.watts_busy, "Power while it computes")
+      ->check(CLI::Range(0.0, 1e6));
+  verb->add_option("--private", args.private_data,
+                   "Samples that only this machine trains on and that never leave it: a folder, an "
+                   "archive, or a form of data.train")
+      ->type_name("DATA");
   verb->add_option("--name", args.name,
                    "Name in reports; left out: HOST-RANK of the launcher, or a free one");
   verb->add_option("--data", args.data,

@@ -38,6 +38,12 @@ struct TrainArgs {
 };
 base::Result<int> Train(const TrainArgs& args, const Environment& environment);
 
+struct SimulateArgs {
+  RunArgs run;
+  bool json = false;
+};
+base::Result<int> Simulate(const SimulateArgs& args, const Environment& environment);
+
 struct ServeArgs {
   RunArgs run;
   std::string listen;  // HOST:PORT; empty: where the run listened before, or every address
@@ -58,7 +64,12 @@ struct CoordinatorArgs {
 struct JoinArgs {
   CoordinatorArgs coordinator;
   std::string name;
-  int threads = 0;   // 0: every core this process may use
+  int threads = 0;  // 0: every core this process may use
+  std::string kind = "native";
+  std::vector<double> cores;
+  double speed = 1.0;
+  double watts_idle = -1.0, watts_busy = -1.0;  // negative: not given
+  std::string private_data;
   std::string data;  // a dataset as in a job file, a folder or an archive; empty: as the job says
   double retry_seconds = 120.0;
   bool json = false;
@@ -80,6 +91,12 @@ struct TokenArgs {
 base::Result<int> NewToken(const TokenArgs& args);
 base::Result<int> ListTokens(const TokenArgs& args);
 base::Result<int> RevokeToken(const TokenArgs& args);
+
+struct WhyArgs {
+  std::string run;  // a run directory; empty: the newest below runs/
+  bool json = false;
+};
+base::Result<int> Why(const WhyArgs& args);
 
 struct ModelsArgs {
   bool json = false;

@@ -21,6 +21,21 @@ Json ValueJson(const std::string& value) {
   return parsed.is_discarded() ? Json(value) : parsed;
 }
 
+// Every key of the job, with the row of its section; a device that is not listed has the defaults.
+std::vector<std::pair<const Key*, std::size_t>> ShownKeys(const Job& job) {
+  std::vector<std::pair<const Key*, std::size_t>> shown;
+  for (const std::string_view section : Sections()) {
+    const std::size_t rows =
+        section == "device" ? std::max<std::size_t>(1, Rows(job, section)) : Rows(job, section);
+    for (std::size_t row = 0; row < rows; ++row) {
+      for (const Key& key : Keys()) {
+        if (key.section == section) shown.emplace_back(&key, row);
+      }
+    }
+  }
+  return shown;
+}
+
 std::int64_t StepsPerEpoch(const Job& job, const Prepared& prepared) {
   return (prepared.data.train->size() + job.train.batch - 1) / job.train.batch;
 }
@@ -61,10 +76,10 @@ void PrintDryRun(const DryRun& dry_run, std::FILE* out) {
   const Job& job = dry_run.resolved.job;
   std::size_t widest = 0;
   for (const Key& key : Keys()) widest = std::max(widest, FormatValue(key, job).size());
-  for (const Key& key : Keys()) {
-    const Origin origin = dry_run.resolved.origin(key.full());
-    const std::string value = FormatValue(key, job);
-    fmt::print(out, "{:<25}  {:<{}}  {}\n", key.full(), value.empty() ? "-" : value,
+  for (const auto& [key, row] : ShownKeys(job)) {
+    const Origin origin = dry_run.resolved.origin(key->full(row));
+    const std::string value = FormatValue(*key, job, row);
+    fmt::print(out, "{:<27}  {:<{}}  {}\n", key->full(row), value.empty() ? "-" : value,
                std::min<std::size_t>(widest, 40),
                origin.place.empty() ? SourceName(origin.source) : origin.place);
   }
@@ -77,11 +92,11 @@ void PrintDryRun(const DryRun& dry_run, std::FILE* out) {
 Json DryRunJson(const DryRun& dry_run) {
   const Job& job = dry_run.resolved.job;
   Json json;
-  for (const Key& key : Keys()) {
-    const Origin origin = dry_run.resolved.origin(key.full());
-    json["job"][key.full()] = {{"value", ValueJson(FormatValue(key, job))},
-                               {"source", SourceName(origin.source)},
-                               {"place", origin.place}};
+  for (const auto& [key, row] : ShownKeys(job)) {
+    const Origin origin = dry_run.resolved.origin(key->full(row));
+    json["job"][key->full(row)] = {{"value", ValueJson(FormatValue(*key, job, row))},
+                                   {"source", SourceName(origin.source)},
+                                   {"place", origin.place}};
   }
   const Prepared& prepared = dry_run.prepared;
   const graph::Graph& graph = prepared.model.graph;
@@ -108,7 +123,8 @@ void PrintKeys(std::FILE* out) {
   for (const Key& key : Keys()) {
     if (key.section != section) {
       section = key.section;
-      fmt::print(out, "\n{}\n", section == "device" ? "[[device]]" : fmt::format("[{}]", section));
+      fmt::print(out, "\n{}\n",
+                 IsList(section) ? fmt::format("[[{}]]", section) : fmt::format("[{}]", section));
     }
     const std::string value = FormatValue(key, Job{});
     fmt::print(out, "  {:<16} {}\n  {:<16} {}; default: {}\n", key.name, key.help, "",

@@ -1,6 +1,8 @@
 #include "apps/motley/job.h"
 
 #include <algorithm>
+#include <cmath>
+#include <set>
 #include <utility>
 
 #include "apps/motley/job_keys.h"
@@ -16,30 +18,33 @@ using base::Result;
 using base::Status;
 
 constexpr std::uint64_t kLargestJobFile = 1 << 20;
-constexpr std::string_view kDeviceSection = "device";
 
-Status Take(const Key& key, const Value& value, Origin origin, ResolvedJob& resolved) {
-  MOTLEY_RETURN_IF_ERROR(Assign(key, value, resolved.job).In(origin.place));
-  if (key.section == kDeviceSection) resolved.job.device.listed = true;
-  resolved.origins[key.full()] = std::move(origin);
+Status Take(const Key& key, std::size_t row, const Value& value, Origin origin,
+            ResolvedJob& resolved) {
+  MOTLEY_RETURN_IF_ERROR(Assign(key, value, resolved.job, row).In(origin.place));
+  resolved.origins[key.full(row)] = std::move(origin);
   return {};
 }
 
 Status TakeText(const Key& key, std::string_view text, Origin origin, ResolvedJob& resolved) {
   auto value = ParseValue(key, text);
   if (!value.ok()) return std::move(value).status().In(origin.place);
-  return Take(key, *value, std::move(origin), resolved);
+  if (IsList(key.section) && Rows(resolved.job, key.section) > 1) {
+    return InvalidInput("{}: the job has {} of [[{}]], and this does not say which", origin.place,
+                        Rows(resolved.job, key.section), key.section)
+        .WithFix("change it in the job file");
+  }
+  return Take(key, 0, *value, std::move(origin), resolved);
 }
 
 Status TakeFile(std::string_view toml, const std::string& file, ResolvedJob& resolved) {
   MOTLEY_ASSIGN_OR_RETURN(const TomlFile parsed, ParseToml(toml, file));
-  for (const std::string& section : parsed.sections) {
-    if (section == kDeviceSection) resolved.job.device.listed = true;
-  }
+  for (const auto& [section, rows] : parsed.sections) AddRows(resolved.job, section, rows);
   for (const TomlEntry& entry : parsed.entries) {
     const Key* key = FindKey(entry.section, entry.name);
     if (key == nullptr) return UnknownKey(entry.section, entry.name).In(entry.place);
-    MOTLEY_RETURN_IF_ERROR(Take(*key, entry.value, {Source::kFile, entry.place}, resolved));
+    MOTLEY_RETURN_IF_ERROR(
+        Take(*key, entry.row, entry.value, {Source::kFile, entry.place}, resolved));
   }
   return {};
 }
@@ -127,8 +132,85 @@ Status CheckTogether(const ResolvedJob& resolved) {
   return {};
 }
 
+Status CheckDevice(const ResolvedJob& resolved, std::size_t row) {
+  const Job::Device& device = resolved.job.devices[row];
+  const auto place = [&](const char* key) {
+    return resolved.Place(row == 0 ? fmt::format("device.{}", key)
+                                   : fmt::format("device.{}.{}", row, key));
+  };
+  if (device.watts_idle.has_value() != device.watts_busy.has_value()) {
+    return InvalidInput("{}: watts_idle and watts_busy go together",
+                        place(device.watts_idle ? "watts_idle" : "watts_busy"))
+        .WithFix("give both, or neither to have the energy measured where the machine can");
+  }
+  if (device.fixed_ms.has_value() != device.sample_ms.has_value()) {
+    return InvalidInput("{}: fixed_ms and sample_ms go together",
+                        place(device.fixed_ms ? "fixed_ms" : "sample_ms"))
+        .WithFix("give both, or neither to have them measured");
+  }
+  if (device.watts_idle && *device.watts_busy < *device.watts_idle) {
+    return InvalidInput("{}: {} W is less than watts_idle = {}", place("watts_busy"),
+                        *device.watts_busy, *device.watts_idle);
+  }
+  if (!device.cores.empty() && device.threads > 0 &&
+      device.threads != static_cast<std::int64_t>(device.cores.size())) {
+    return InvalidInput("{}: {} cores, but threads = {}", place("cores"), device.cores.size(),
+                        device.threads)
+        .WithFix("leave threads out: there is one for every core");
+  }
+  for (const double core : device.cores) {
+    if (core != std::floor(core)) {
+      return InvalidInput("{}: {} is no number of a core", place("cores"), core);
+    }
+  }
+  if (device.count > 1 && !device.private_data.empty() &&
+      device.private_data.find("{i}") == std::string::npos) {
+    return InvalidInput("{}: {} devices would have the same private samples", place("private"),
+                        device.count)
+        .WithFix("write {i} where the number of the device stands: \"data/csd-{i}\"");
+  }
+  return {};
+}
+
+Status CheckDevices(const ResolvedJob& resolved) {
+  const Job& job = resolved.job;
+  for (std::size_t row = 0; row < job.devices.size(); ++row) {
+    MOTLEY_RETURN_IF_ERROR(CheckDevice(resolved, row));
+  }
+  const auto place = [&](std::size_t row, const char* key) {
+    return resolved.Place(row == 0 ? fmt::format("device.{}", key)
+                                   : fmt::format("device.{}.{}", row, key));
+  };
+  std::set<std::string> known;
+  for (std::size_t row = 0; row < job.devices.size(); ++row) {
+    Job alone;
+    alone.devices = {job.devices[row]};
+    for (const Job::Device& device : DevicesOf(alone)) {
+      if (known.insert(device.name).second) continue;
+      return InvalidInput("{}: two devices are named '{}'", place(row, "name"), device.name)
+          .WithFix("give every [[device]] a name of its own");
+    }
+  }
+  if (known.empty()) known.insert(Job::Device().name);
+  for (std::size_t row = 0; row < job.interruptions.size(); ++row) {
+    const std::string key =
+        row == 0 ? "interruption.device" : fmt::format("interruption.{}.device", row);
+    if (known.contains(job.interruptions[row].device)) continue;
+    return InvalidInput("{}: no device is named '{}'", resolved.Place(key),
+                        job.interruptions[row].device)
+        .WithFix(fmt::format("the devices are {}", fmt::join(known, ", ")));
+  }
+  if (job.train.deadline_seconds && job.train.objective != "energy") {
+    return InvalidInput("{}: it belongs to objective = \"energy\"",
+                        resolved.Place("train.deadline_seconds"))
+        .WithFix("set train.objective, or use train.max_seconds to stop after a time");
+  }
+  return {};
+}
+
 Result<ResolvedJob> Settle(ResolvedJob resolved) {
   MOTLEY_RETURN_IF_ERROR(SettleModel(resolved));
+  MOTLEY_RETURN_IF_ERROR(CheckDevices(resolved));
   MOTLEY_RETURN_IF_ERROR(CheckTogether(resolved));
   return resolved;
 }
@@ -145,6 +227,23 @@ std::string ScheduleText(const Job& job) {
   if (job.train.schedule != kAutoSchedule) return job.train.schedule;
   const auto epochs = EpochLimit(job);
   return epochs ? fmt::format("cosine:{}", *epochs) : "constant";
+}
+
+std::vector<Job::Device> DevicesOf(const Job& job) {
+  if (job.devices.empty()) return {Job::Device()};
+  std::vector<Job::Device> all;
+  for (const Job::Device& listed : job.devices) {
+    for (std::int64_t i = 0; i < listed.count; ++i) {
+      Job::Device device = listed;
+      device.count = 1;
+      if (listed.count > 1) device.name += fmt::format("-{}", i);
+      if (const auto at = device.private_data.find("{i}"); at != std::string::npos) {
+        device.private_data.replace(at, 3, std::to_string(i));
+      }
+      all.push_back(std::move(device));
+    }
+  }
+  return all;
 }
 
 std::string_view SourceName(Source source) {
@@ -168,9 +267,12 @@ Origin ResolvedJob::origin(const std::string& key) const {
 
 std::string ResolvedJob::Place(const std::string& key) const {
   const Origin from = origin(key);
-  if (from.source == Source::kDefault) return key + " (default)";
+  // "device.2.threads" is written device.threads.
+  const std::size_t first = key.find('.'), last = key.rfind('.');
+  const std::string shown = key.substr(0, first) + key.substr(last);
+  if (from.source == Source::kDefault) return shown + " (default)";
   // "--set train.batch" names the key already.
-  return from.source == Source::kFlag ? from.place : from.place + ": " + key;
+  return from.source == Source::kFlag ? from.place : from.place + ": " + shown;
 }
 
 Result<ResolvedJob> LoadJob(const JobSources& sources) {
@@ -199,14 +301,14 @@ Result<ResolvedJob> ParseJob(std::string_view toml, const std::string& origin) {
 std::string ToToml(const Job& job) {
   std::string toml;
   for (const std::string_view section : Sections()) {
-    const bool device = section == kDeviceSection;
-    if (device && !job.device.listed) continue;
-    toml += device ? "[[device]]\n" : fmt::format("[{}]\n", section);
-    for (const Key& key : Keys()) {
-      const std::string value = key.section == section ? FormatValue(key, job) : "";
-      if (!value.empty()) toml += fmt::format("{} = {}\n", key.name, value);
+    for (std::size_t row = 0; row < Rows(job, section); ++row) {
+      toml += IsList(section) ? fmt::format("[[{}]]\n", section) : fmt::format("[{}]\n", section);
+      for (const Key& key : Keys()) {
+        const std::string value = key.section == section ? FormatValue(key, job, row) : "";
+        if (!value.empty()) toml += fmt::format("{} = {}\n", key.name, value);
+      }
+      toml += "\n";
     }
-    toml += "\n";
   }
   return toml;
 }

@@ -50,24 +50,51 @@ struct Job {
     std::optional<std::int64_t> epochs;  // see EpochLimit
     std::optional<double> target_accuracy;
     std::optional<double> max_seconds;
+    std::string tune = "auto";
+    std::string objective = "time";
+    std::optional<double> deadline_seconds;  // of objective = "energy"
     std::int64_t bn_batch = 0;
     std::int64_t seed = 1;
     bool operator==(const Train&) const = default;
   } train;
   struct Device {
-    // Whether the job speaks of a device at all: `motley serve` computes itself only then.
-    bool listed = false;
     std::string name = "host";
+    std::int64_t count = 1;  // name-0, name-1, … when it is more than one
     std::string kind = "native";
-    std::int64_t threads = 0;  // 0: every core this process may use
+    std::int64_t threads = 0;   // 0: every core this process may use
+    std::vector<double> cores;  // instead of threads: these
+    double speed = 1.0;         // below 1: emulated
+    std::optional<double> watts_idle, watts_busy;
+    std::optional<double> bandwidth_gbit;       // virtual clock only; see Network
+    std::optional<double> fixed_ms, sample_ms;  // virtual clock only: its curve, not measured
+    std::string private_data;                   // "{i}" is the number of one of `count`
     bool operator==(const Device&) const = default;
-  } device;
+  };
+  // As listed; none: the job speaks of no device, and `motley serve` does not compute itself. See
+  // DevicesOf.
+  std::vector<Device> devices;
+  // What another program does to an emulated device, by script.
+  struct Interruption {
+    std::string device;
+    double at_seconds = 0.0;
+    double for_seconds = 30.0;
+    double slowdown = 2.0;
+    bool operator==(const Interruption&) const = default;
+  };
+  std::vector<Interruption> interruptions;
   struct Cluster {
     std::int64_t min_workers = 1;
     bool trusted_network = false;
     double heartbeat_seconds = 1.0;
     bool operator==(const Cluster&) const = default;
   } cluster;
+  // For the virtual clock; measured when it is real.
+  struct Network {
+    double bandwidth_gbit = 1.0;
+    double latency_us = 100.0;
+    double joules_per_gigabyte = 0.0;
+    bool operator==(const Network&) const = default;
+  } network;
   struct Checkpoint {
     double every_seconds = 30.0;
     std::int64_t keep = 3;
@@ -89,6 +116,10 @@ std::optional<std::int64_t> EpochLimit(const Job& job);
 // constant otherwise. A falling rate is worth about 0.2 % of accuracy on MNIST after five epochs.
 std::string ScheduleText(const Job& job);
 
+// The devices of this machine, one by one: those that the job lists, each of `count` with its own
+// name and folder of private data; the default one when it lists none.
+std::vector<Job::Device> DevicesOf(const Job& job);
+
 // In rising order of precedence.
 enum class Source { kDefault, kFile, kEnvironment, kFlag };
 std::string_view SourceName(Source source);
@@ -103,10 +134,12 @@ struct Origin {
 // A job together with where each of its values came from.
 struct ResolvedJob {
   Job job;
-  std::map<std::string, Origin> origins;  // by full key; a missing one is a default
+  // By full key, "device.2.threads" for that of the third [[device]]; a missing one is a default.
+  std::map<std::string, Origin> origins;
 
   Origin origin(const std::string& key) const;
-  // "job.toml:4:9: train.batch", or "train.batch (default)": the start of a message about it.
+  // "job.toml:4:9: train.batch", or "train.batch (default)": the start of a message about it. The
+  // number of a [[device]] is not shown, because the place is.
   std::string Place(const std::string& key) const;
 };
 

@@ -23,10 +23,27 @@ Status CheckSchedule(const std::string& text) {
 }
 
 Status CheckKind(const std::string& text) {
-  if (text == "native") return {};
-  return InvalidInput("'{}' is not a kind of device that this version has", text)
-      .WithFix("use kind = \"native\", this machine's CPU");
+  if (text == "native" || text == "torch:cpu") return {};
+  constexpr std::string_view kCuda = "torch:cuda:";
+  const std::string number = text.substr(std::min(text.size(), kCuda.size()));
+  const bool digits = !number.empty() && number.size() <= 3 &&
+                      number.find_first_not_of("0123456789") == std::string::npos;
+  if (text.starts_with(kCuda) && digits) return {};
+  return InvalidInput("'{}' is no kind of device", text.substr(0, 60))
+      .WithFix("use native, torch:cpu or torch:cuda:0");
 }
+
+// One of a few words.
+Status CheckWord(const std::string& text, const std::vector<std::string>& words) {
+  if (std::find(words.begin(), words.end(), text) != words.end()) return {};
+  return InvalidInput("'{}' is none of {}", text.substr(0, 60), fmt::join(words, ", "));
+}
+
+Status CheckTune(const std::string& text) {
+  return CheckWord(text, {"off", "once", "shares", "auto"});
+}
+
+Status CheckObjective(const std::string& text) { return CheckWord(text, {"time", "energy"}); }
 
 Status CheckNotEmpty(const std::string& text) {
   return text.empty() ? InvalidInput("may not be empty") : Status();
@@ -44,74 +61,114 @@ Status CheckName(const std::string& text) {
 
 // clang-format off
 const std::vector<Key> kKeys = {
-    {"model", "zoo", [](Job& j) -> Field { return &j.model.zoo; },
+    {"model", "zoo", [](Job& j, std::size_t) -> Field { return &j.model.zoo; },
      "a network by name; `motley models` lists them"},
-    {"model", "onnx", [](Job& j) -> Field { return &j.model.onnx; },
+    {"model", "onnx", [](Job& j, std::size_t) -> Field { return &j.model.onnx; },
      "an ONNX file, instead of zoo; its weights are where training starts"},
-    {"model", "weights", [](Job& j) -> Field { return &j.model.weights; },
+    {"model", "weights", [](Job& j, std::size_t) -> Field { return &j.model.weights; },
      "a safetensors file with the weights to start from"},
 
-    {"data", "train", [](Job& j) -> Field { return &j.data.train; },
+    {"data", "train", [](Job& j, std::size_t) -> Field { return &j.data.train; },
      "mnist | idx:DIR | cifar:DIR | images:DIR|FILE.tar[.gz] | glyphs", {}, CheckNotEmpty},
-    {"data", "test", [](Job& j) -> Field { return &j.data.test; },
+    {"data", "test", [](Job& j, std::size_t) -> Field { return &j.data.test; },
      "the same forms; left out: the set's own test part"},
-    {"data", "resize", [](Job& j) -> Field { return &j.data.resize; },
+    {"data", "resize", [](Job& j, std::size_t) -> Field { return &j.data.resize; },
      "size that every image of images: gets first", {1, 4096}},
-    {"data", "pad", [](Job& j) -> Field { return &j.data.pad; },
+    {"data", "pad", [](Job& j, std::size_t) -> Field { return &j.data.pad; },
      "pixels of zeros around each image, before the crop", {0, 1024}},
-    {"data", "crop", [](Job& j) -> Field { return &j.data.crop; },
+    {"data", "crop", [](Job& j, std::size_t) -> Field { return &j.data.crop; },
      "random crop in training, centred in the test; left out: the whole image", {1, 4096}},
-    {"data", "flip", [](Job& j) -> Field { return &j.data.flip; },
+    {"data", "flip", [](Job& j, std::size_t) -> Field { return &j.data.flip; },
      "mirror half of the training images"},
-    {"data", "mean", [](Job& j) -> Field { return &j.data.mean; },
+    {"data", "mean", [](Job& j, std::size_t) -> Field { return &j.data.mean; },
      "per channel, of pixel / 255; left out: measured on the training set", {-100, 100}},
-    {"data", "std", [](Job& j) -> Field { return &j.data.std; },
+    {"data", "std", [](Job& j, std::size_t) -> Field { return &j.data.std; },
      "per channel, of pixel / 255; left out: measured on the training set", {0, 100, true}},
-    {"data", "threads", [](Job& j) -> Field { return &j.data.threads; },
+    {"data", "threads", [](Job& j, std::size_t) -> Field { return &j.data.threads; },
      "threads that decode and augment ahead of the device", {1, 256}},
 
-    {"train", "batch", [](Job& j) -> Field { return &j.train.batch; },
+    {"train", "batch", [](Job& j, std::size_t) -> Field { return &j.train.batch; },
      "samples per step", {1, kMany}},
-    {"train", "learning_rate", [](Job& j) -> Field { return &j.train.learning_rate; },
+    {"train", "learning_rate", [](Job& j, std::size_t) -> Field { return &j.train.learning_rate; },
      "step size of an update, before the schedule", {0, 1e6, true}},
-    {"train", "momentum", [](Job& j) -> Field { return &j.train.momentum; },
+    {"train", "momentum", [](Job& j, std::size_t) -> Field { return &j.train.momentum; },
      "how much of the last update is kept; may be negative", {-1, 1, true}},
-    {"train", "nesterov", [](Job& j) -> Field { return &j.train.nesterov; },
+    {"train", "nesterov", [](Job& j, std::size_t) -> Field { return &j.train.nesterov; },
      "Nesterov's form of momentum"},
-    {"train", "weight_decay", [](Job& j) -> Field { return &j.train.weight_decay; },
+    {"train", "weight_decay", [](Job& j, std::size_t) -> Field { return &j.train.weight_decay; },
      "added to the gradient, times the weights", {0, 1}},
-    {"train", "schedule", [](Job& j) -> Field { return &j.train.schedule; },
+    {"train", "schedule", [](Job& j, std::size_t) -> Field { return &j.train.schedule; },
      "auto (cosine over the epochs, if known) | constant | step:E1,E2,…[:FACTOR] | cosine:E", {}, CheckSchedule},
-    {"train", "warmup_steps", [](Job& j) -> Field { return &j.train.warmup_steps; },
+    {"train", "warmup_steps", [](Job& j, std::size_t) -> Field { return &j.train.warmup_steps; },
      "steps over which the learning rate rises from 0", {0, kLongTime}},
-    {"train", "epochs", [](Job& j) -> Field { return &j.train.epochs; },
+    {"train", "epochs", [](Job& j, std::size_t) -> Field { return &j.train.epochs; },
      "stop after so many passes; 5 when no goal is given", {1, kLongTime}},
-    {"train", "target_accuracy", [](Job& j) -> Field { return &j.train.target_accuracy; },
+    {"train", "target_accuracy", [](Job& j, std::size_t) -> Field { return &j.train.target_accuracy; },
      "stop when the test accuracy reaches it (0.99 is 99 %)", {0, 1}},
-    {"train", "max_seconds", [](Job& j) -> Field { return &j.train.max_seconds; },
+    {"train", "max_seconds", [](Job& j, std::size_t) -> Field { return &j.train.max_seconds; },
      "stop after so much training time", {0, kLongTime, true}},
-    {"train", "bn_batch", [](Job& j) -> Field { return &j.train.bn_batch; },
+    {"train", "tune", [](Job& j, std::size_t) -> Field { return &j.train.tune; },
+     "off: equal shares | once: balanced at the start | shares: and kept so | auto: all that this version can", {}, CheckTune},
+    {"train", "objective", [](Job& j, std::size_t) -> Field { return &j.train.objective; },
+     "time: as fast as possible | energy: with the fewest joules", {}, CheckObjective},
+    {"train", "deadline_seconds", [](Job& j, std::size_t) -> Field { return &j.train.deadline_seconds; },
+     "with objective = \"energy\": be done by then, if that is possible", {0, kLongTime, true}},
+    {"train", "bn_batch", [](Job& j, std::size_t) -> Field { return &j.train.bn_batch; },
      "batch norm over so many samples; 0: over the whole batch", {0, kMany}},
-    {"train", "seed", [](Job& j) -> Field { return &j.train.seed; },
+    {"train", "seed", [](Job& j, std::size_t) -> Field { return &j.train.seed; },
      "of every random choice", {0, kLargestSeed}},
 
-    {"device", "name", [](Job& j) -> Field { return &j.device.name; },
+    {"device", "name", [](Job& j, std::size_t i) -> Field { return &j.devices[i].name; },
      "its name in reports", {}, CheckName},
-    {"device", "kind", [](Job& j) -> Field { return &j.device.kind; },
-     "native: this machine's CPU", {}, CheckKind},
-    {"device", "threads", [](Job& j) -> Field { return &j.device.threads; },
+    {"device", "count", [](Job& j, std::size_t i) -> Field { return &j.devices[i].count; },
+     "so many of the same: name-0, name-1, …", {1, 1024}},
+    {"device", "kind", [](Job& j, std::size_t i) -> Field { return &j.devices[i].kind; },
+     "native: this machine's CPU | torch:cpu, torch:cuda:N: LibTorch, if this build has it", {}, CheckKind},
+    {"device", "threads", [](Job& j, std::size_t i) -> Field { return &j.devices[i].threads; },
      "cores to compute with; 0: all that this process may use", {0, 1024}},
+    {"device", "cores", [](Job& j, std::size_t i) -> Field { return &j.devices[i].cores; },
+     "instead of threads: the numbers of the cores", {0, 65535}},
+    {"device", "speed", [](Job& j, std::size_t i) -> Field { return &j.devices[i].speed; },
+     "emulated: so much of the device's own speed", {0.0001, 1}},
+    {"device", "watts_idle", [](Job& j, std::size_t i) -> Field { return &j.devices[i].watts_idle; },
+     "power while it waits, for estimates; left out with watts_busy: measured, if the machine has meters", {0, kMany}},
+    {"device", "watts_busy", [](Job& j, std::size_t i) -> Field { return &j.devices[i].watts_busy; },
+     "power while it computes", {0, kMany}},
+    {"device", "bandwidth_gbit", [](Job& j, std::size_t i) -> Field { return &j.devices[i].bandwidth_gbit; },
+     "of its own link, on the virtual clock; left out: that of [network]", {0, kMany, true}},
+    {"device", "fixed_ms", [](Job& j, std::size_t i) -> Field { return &j.devices[i].fixed_ms; },
+     "what a step costs at full speed, on the virtual clock; left out: measured", {0, 1e9}},
+    {"device", "sample_ms", [](Job& j, std::size_t i) -> Field { return &j.devices[i].sample_ms; },
+     "and what a sample costs", {0, 1e9, true}},
+    {"device", "private", [](Job& j, std::size_t i) -> Field { return &j.devices[i].private_data; },
+     "samples that never leave this device: a folder, or a form of data.train; {i} is its number"},
 
-    {"cluster", "min_workers", [](Job& j) -> Field { return &j.cluster.min_workers; },
+    {"interruption", "device", [](Job& j, std::size_t i) -> Field { return &j.interruptions[i].device; },
+     "the emulated device that another program slows down", {}, CheckNotEmpty},
+    {"interruption", "at_seconds", [](Job& j, std::size_t i) -> Field { return &j.interruptions[i].at_seconds; },
+     "when it begins, from the start of this process", {0, kLongTime}},
+    {"interruption", "for_seconds", [](Job& j, std::size_t i) -> Field { return &j.interruptions[i].for_seconds; },
+     "how long it lasts", {0, kLongTime, true}},
+    {"interruption", "slowdown", [](Job& j, std::size_t i) -> Field { return &j.interruptions[i].slowdown; },
+     "4: a quarter of the speed is left", {1, 10000}},
+
+    {"cluster", "min_workers", [](Job& j, std::size_t) -> Field { return &j.cluster.min_workers; },
      "`motley serve` begins when so many workers are there", {1, 1 << 16}},
-    {"cluster", "trusted_network", [](Job& j) -> Field { return &j.cluster.trusted_network; },
+    {"cluster", "trusted_network", [](Job& j, std::size_t) -> Field { return &j.cluster.trusted_network; },
      "gradients go from worker to worker, unencrypted (Gloo); false: through TLS"},
-    {"cluster", "heartbeat_seconds", [](Job& j) -> Field { return &j.cluster.heartbeat_seconds; },
+    {"cluster", "heartbeat_seconds", [](Job& j, std::size_t) -> Field { return &j.cluster.heartbeat_seconds; },
      "a worker that is silent for two of these is lost", {0.05, 3600}},
 
-    {"checkpoint", "every_seconds", [](Job& j) -> Field { return &j.checkpoint.every_seconds; },
+    {"network", "bandwidth_gbit", [](Job& j, std::size_t) -> Field { return &j.network.bandwidth_gbit; },
+     "of a device's link, on the virtual clock", {0, kMany, true}},
+    {"network", "latency_us", [](Job& j, std::size_t) -> Field { return &j.network.latency_us; },
+     "of a message, on the virtual clock", {0, 1e9}},
+    {"network", "joules_per_gigabyte", [](Job& j, std::size_t) -> Field { return &j.network.joules_per_gigabyte; },
+     "what moving data costs, for the account of energy", {0, kMany}},
+
+    {"checkpoint", "every_seconds", [](Job& j, std::size_t) -> Field { return &j.checkpoint.every_seconds; },
      "at most so much work is lost by a kill", {0, kLongTime, true}},
-    {"checkpoint", "keep", [](Job& j) -> Field { return &j.checkpoint.keep; },
+    {"checkpoint", "keep", [](Job& j, std::size_t) -> Field { return &j.checkpoint.keep; },
      "how many of the newest checkpoints stay", {1, 10000}},
 };
 // clang-format on
@@ -136,6 +193,23 @@ const std::vector<std::string_view>& Sections() {
     return names;
   }();
   return sections;
+}
+
+std::string Key::full(std::size_t row) const {
+  return row == 0 ? fmt::format("{}.{}", section, name)
+                  : fmt::format("{}.{}.{}", section, row, name);
+}
+
+bool IsList(std::string_view section) { return section == "device" || section == "interruption"; }
+
+std::size_t Rows(const Job& job, std::string_view section) {
+  if (section == "device") return job.devices.size();
+  return section == "interruption" ? job.interruptions.size() : 1;
+}
+
+void AddRows(Job& job, std::string_view section, std::size_t rows) {
+  if (section == "device" && job.devices.size() < rows) job.devices.resize(rows);
+  if (section == "interruption" && job.interruptions.size() < rows) job.interruptions.resize(rows);
 }
 
 const Key* FindKey(std::string_view section, std::string_view name) {

@@ -37,12 +37,13 @@ struct Range {
 // environment, the checks, --dry-run and --help-keys read it.
 struct Key {
   std::string_view section, name;
-  Field (*field)(Job& job);
+  Field (*field)(Job& job, std::size_t row);  // row: of [[device]], [[interruption]]
   std::string_view help;
   Range range = {};                                          // numbers only
   base::Status (*check)(const std::string& text) = nullptr;  // text only
 
-  std::string full() const { return std::string(section) + "." + std::string(name); }
+  // "train.batch"; "device.1.threads" for the second [[device]].
+  std::string full(std::size_t row = 0) const;
   // MOTLEY_TRAIN_BATCH
   std::string variable() const;
   // "whole number from 1 to 1048576"
@@ -52,6 +53,12 @@ struct Key {
 // In the order in which a job file is written.
 const std::vector<Key>& Keys();
 const std::vector<std::string_view>& Sections();
+
+// Whether a section is written [[section]] and may stand in a file several times, how often it does
+// in a job (1 for all others), and makes sure that it does so often.
+bool IsList(std::string_view section);
+std::size_t Rows(const Job& job, std::string_view section);
+void AddRows(Job& job, std::string_view section, std::size_t rows);
 
 // Null when there is none. A kebab-case name finds its snake_case key.
 const Key* FindKey(std::string_view section, std::string_view name);
@@ -63,10 +70,11 @@ base::Status UnknownKey(std::string_view section, std::string_view name);
 base::Result<Value> ParseValue(const Key& key, std::string_view text);
 
 // Sets the member after checking type and range; messages say the key and what it accepts.
-base::Status Assign(const Key& key, const Value& value, Job& job);
+base::Status Assign(const Key& key, const Value& value, Job& job, std::size_t row = 0);
 
-// As it would stand in a job file; empty when it is not set.
-std::string FormatValue(const Key& key, const Job& job);
+// As it would stand in a job file; empty when it is not set. A row that is not there has the
+// defaults.
+std::string FormatValue(const Key& key, const Job& job, std::size_t row = 0);
 
 }  // namespace motley::app
 

@@ -56,25 +56,29 @@ Status UnknownSection(const std::string& name) {
                     : fmt::format("the sections are {}", fmt::join(names, ", ")));
 }
 
-// The table behind a section. `device` is written [[device]], because later versions take several.
-Result<const toml::table*> SectionTable(const std::string& name, const toml::node& node,
-                                        const std::string& origin) {
+// The tables of a section: one, or any number of those that are written [[section]].
+Result<std::vector<const toml::table*>> SectionTables(const std::string& name,
+                                                      const toml::node& node,
+                                                      const std::string& origin) {
   const std::string place = PlaceOf(origin, node.source());
-  if (name != "device") {
-    if (const toml::table* table = node.as_table()) return table;
+  std::vector<const toml::table*> tables;
+  if (!IsList(name)) {
+    tables.push_back(node.as_table());
+    if (tables.front() != nullptr) return tables;
     return InvalidInput("{}: [{}] must be a section of its own", place, name)
         .WithFix(fmt::format("write it once, as [{}], with its keys below", name));
   }
-  const toml::array* devices = node.as_array();
-  if (devices == nullptr || devices->empty() || !devices->front().is_table()) {
-    return InvalidInput("{}: a device is written [[device]], with two brackets", place);
+  constexpr std::size_t kMost = 1024;
+  const toml::array* list = node.as_array();
+  if (list != nullptr && list->size() > kMost) {
+    return InvalidInput("{}: [[{}]] stands here {} times", place, name, list->size())
+        .WithFix(fmt::format("at most {}; `count` makes several of one device", kMost));
   }
-  if (devices->size() > 1) {
-    return InvalidInput("{}: a job on this machine has one device, but this file lists {}",
-                        PlaceOf(origin, (*devices)[1].source()), devices->size())
-        .WithFix("keep one [[device]]; its `threads` says how many cores it uses");
+  for (std::size_t i = 0; list != nullptr && i < list->size(); ++i) {
+    if (const toml::table* table = (*list)[i].as_table()) tables.push_back(table);
   }
-  return devices->front().as_table();
+  if (list != nullptr && !list->empty() && tables.size() == list->size()) return tables;
+  return InvalidInput("{}: it is written [[{}]], with two brackets", place, name);
 }
 
 // toml++ orders keys by name; messages should come in the order of the file.
@@ -113,23 +117,26 @@ Result<TomlFile> ParseToml(std::string_view text, const std::string& origin) {
   }
   TomlFile file;
   std::vector<std::pair<toml::source_position, TomlEntry>> found;
-  const auto add = [&](const std::string& section, const toml::key& key, const toml::node& node) {
-    found.emplace_back(key.source().begin, TomlEntry{section, std::string(key.str()), ToValue(node),
-                                                     PlaceOf(origin, key.source())});
+  const auto add = [&](const std::string& section, std::size_t row, const toml::key& key,
+                       const toml::node& node) {
+    found.emplace_back(key.source().begin, TomlEntry{section, row, std::string(key.str()),
+                                                     ToValue(node), PlaceOf(origin, key.source())});
   };
   for (const auto& [key, node] : parsed.table()) {
     const std::string section(key.str());
     if (!node.is_table() && !node.is_array_of_tables() &&
         std::find(Sections().begin(), Sections().end(), section) == Sections().end()) {
-      add("", key, node);
+      add("", 0, key, node);
       continue;
     }
     if (std::find(Sections().begin(), Sections().end(), section) == Sections().end()) {
       return UnknownSection(section).In(PlaceOf(origin, key.source()));
     }
-    MOTLEY_ASSIGN_OR_RETURN(const toml::table* table, SectionTable(section, node, origin));
-    file.sections.push_back(section);
-    for (const auto& [name, value] : *table) add(section, name, value);
+    MOTLEY_ASSIGN_OR_RETURN(const auto tables, SectionTables(section, node, origin));
+    file.sections.emplace_back(section, tables.size());
+    for (std::size_t row = 0; row < tables.size(); ++row) {
+      for (const auto& [name, value] : *tables[row]) add(section, row, name, value);
+    }
   }
   SortByPlace(found);
   for (auto& [position, entry] : found) file.entries.push_back(std::move(entry));

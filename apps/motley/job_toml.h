@@ -13,18 +13,19 @@ namespace motley::app {
 // One `name = value` line of a job file, not yet checked against the keys.
 struct TomlEntry {
   std::string section;  // empty for what stands above every section
+  std::size_t row = 0;  // of a section that may stand there several times
   std::string name;
   Value value;
   std::string place;  // "job.toml:4:9"
 };
 
 struct TomlFile {
-  std::vector<TomlEntry> entries;     // in the order of the file
-  std::vector<std::string> sections;  // that stand in it, also without entries
+  std::vector<TomlEntry> entries;                             // in the order of the file
+  std::vector<std::pair<std::string, std::size_t>> sections;  // how often each stands in it
 };
 
-// Refuses what is not TOML, unknown sections, sections that are not tables and more than one
-// device, with file:line:column.
+// Refuses what is not TOML, unknown sections and sections that are not tables, with
+// file:line:column.
 base::Result<TomlFile> ParseToml(std::string_view text, const std::string& origin);
 
 }  // namespace motley::app

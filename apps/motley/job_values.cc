@@ -172,23 +172,24 @@ std::string Quote(const std::string& text) {
 
 std::string Key::TypeText() const {
   Job job;
+  AddRows(job, section, 1);
   const std::string words = RangeText(range);
-  return std::visit(
-      Overloaded{
-          [](bool*) { return std::string("true or false"); },
-          [&](std::int64_t*) { return "a whole number " + words; },
-          [&](std::optional<std::int64_t>*) { return "a whole number " + words; },
-          [&](double*) { return "a number " + words; },
-          [&](std::optional<double>*) { return "a number " + words; },
-          [](std::string*) { return std::string("a text in quotes"); },
-          [&](ImageSize*) { return "\"HEIGHTxWIDTH\" in pixels, each " + words; },
-          [&](std::vector<double>*) { return "a list of numbers, one per channel, each " + words; },
-      },
-      field(job));
+  return std::visit(Overloaded{
+                        [](bool*) { return std::string("true or false"); },
+                        [&](std::int64_t*) { return "a whole number " + words; },
+                        [&](std::optional<std::int64_t>*) { return "a whole number " + words; },
+                        [&](double*) { return "a number " + words; },
+                        [&](std::optional<double>*) { return "a number " + words; },
+                        [](std::string*) { return std::string("a text in quotes"); },
+                        [&](ImageSize*) { return "\"HEIGHTxWIDTH\" in pixels, each " + words; },
+                        [&](std::vector<double>*) { return "a list of numbers, each " + words; },
+                    },
+                    field(job, 0));
 }
 
 Result<Value> ParseValue(const Key& key, std::string_view text) {
   Job job;
+  AddRows(job, key.section, 1);
   const Value unparsed = std::string(text);
   const auto or_unfit = [&](auto parsed) -> Result<Value> {
     if (!parsed) return Unfit(key, unparsed);
@@ -213,15 +214,17 @@ Result<Value> ParseValue(const Key& key, std::string_view text) {
                         [&](ImageSize*) -> Result<Value> { return unparsed; },
                         [&](std::vector<double>*) { return or_unfit(ParseNumbers(text)); },
                     },
-                    key.field(job));
+                    key.field(job, 0));
 }
 
-Status Assign(const Key& key, const Value& value, Job& job) {
-  return std::visit([&](auto* field) { return Set(key, value, field); }, key.field(job));
+Status Assign(const Key& key, const Value& value, Job& job, std::size_t row) {
+  AddRows(job, key.section, row + 1);
+  return std::visit([&](auto* field) { return Set(key, value, field); }, key.field(job, row));
 }
 
-std::string FormatValue(const Key& key, const Job& job) {
+std::string FormatValue(const Key& key, const Job& job, std::size_t row) {
   Job copy = job;
+  AddRows(copy, key.section, row + 1);
   return std::visit(
       Overloaded{
           [](bool* v) { return std::string(*v ? "true" : "false"); },
@@ -237,7 +240,7 @@ std::string FormatValue(const Key& key, const Job& job) {
             return v->empty() ? "" : fmt::format("[{}]", fmt::join(*v, ", "));
           },
       },
-      key.field(copy));
+      key.field(copy, row));
 }
 
 }  // namespace motley::app

@@ -170,7 +170,8 @@ JobFacts FactsOf(const Job& job, const Prepared& prepared) {
       {"train.schedule", ScheduleText(job)},
       {"device.cpu", base::CpuModel()},
       {"device.threads",
-       std::to_string(job.device.threads > 0 ? job.device.threads : engine::native::UsableCores())},
+       std::to_string(DevicesOf(job).front().threads > 0 ? DevicesOf(job).front().threads
+                                                         : engine::native::UsableCores())},
   };
   if (job.model.onnx.empty()) {
     facts["model.zoo"] = job.model.zoo;
@@ -267,6 +268,11 @@ Result<std::filesystem::path> DataCache(const Environment& environment) {
 std::filesystem::path KernelCacheFile(const Environment& environment) {
   const auto folder = UserFolder(environment, "XDG_CACHE_HOME", ".cache");
   return folder.empty() ? folder : folder / "kernels";
+}
+
+std::filesystem::path ProbeCacheFile(const Environment& environment) {
+  const auto folder = UserFolder(environment, "XDG_CACHE_HOME", ".cache");
+  return folder.empty() ? folder : folder / "probes.json";
 }
 
 std::string ModelName(const Job& job) {

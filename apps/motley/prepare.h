@@ -58,6 +58,9 @@ base::Result<std::filesystem::path> DataCache(const Environment& environment);
 // then they are made in each run.
 std::filesystem::path KernelCacheFile(const Environment& environment);
 
+// Where what is known of this machine's devices is kept. Empty: likewise.
+std::filesystem::path ProbeCacheFile(const Environment& environment);
+
 // "lenet", or the name of the ONNX file without its folder and ending.
 std::string ModelName(const Job& job);
 

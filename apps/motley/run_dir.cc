@@ -56,6 +56,18 @@ std::optional<ResumePoint> NewestRun(const fs::path& runs) {
 
 }  // namespace
 
+Result<fs::path> LatestRun(const fs::path& runs) {
+  std::optional<std::pair<fs::file_time_type, fs::path>> latest;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(runs, error)) {
+    const auto time = fs::last_write_time(RunFiles{entry.path()}.events(), error);
+    if (!error && (!latest || time > latest->first)) latest.emplace(time, entry.path());
+  }
+  if (latest) return latest->second;
+  return base::NotFound("there is no run below {}/", runs.string())
+      .WithFix("give the run directory");
+}
+
 Result<std::optional<ResumePoint>> FindResumePoint(const std::string& resume,
                                                    const std::string& out, const fs::path& runs) {
   if (resume.empty()) return std::optional<ResumePoint>();

@@ -36,6 +36,9 @@ base::Result<std::optional<ResumePoint>> FindResumePoint(const std::string& resu
                                                          const std::string& out,
                                                          const std::filesystem::path& runs);
 
+// The run below `runs` that was written to last.
+base::Result<std::filesystem::path> LatestRun(const std::filesystem::path& runs);
+
 // runs/20260131-120000-lenet, or with a number behind it if that exists.
 std::filesystem::path DefaultRunFolder(const std::filesystem::path& runs, std::time_t now,
                                        const std::string& model);

@@ -1,12 +1,19 @@
 #include <memory>
+#include <optional>
+#include <string>
+#include <utility>
 
+#include "apps/motley/accounts.h"
 #include "apps/motley/active_run.h"
+#include "apps/motley/cluster_run.h"
 #include "apps/motley/commands.h"
+#include "apps/motley/devices.h"
 #include "apps/motley/dry_run.h"
 #include "apps/motley/progress.h"
 #include "apps/motley/signals.h"
 #include "apps/motley/train_plan.h"
 #include "motley/base/clock.h"
+#include "motley/energy/meter.h"
 #include "motley/run/trainer.h"
 #include "motley/telemetry/summary.h"
 
@@ -15,25 +22,79 @@ namespace {
 
 using base::Result;
 
+// The joules of one device: by its profile over the whole job, or by the machine's meter over this
+// process.
+class EnergyAccount {
+ public:
+  EnergyAccount(const Job::Device& device, const base::Clock& clock) : power_(PowerOf(device)) {
+    if (power_) return;
+    if (auto meter = energy::OpenMeter("/sys", clock); meter.ok()) {
+      meter_ = std::move(meter).value();
+    }
+  }
+  // Counters wrap around unless somebody looks at them now and then.
+  void Look() {
+    if (meter_ == nullptr) return;
+    if (const auto joules = meter_->Joules(); joules.ok()) joules_ = *joules;
+  }
+  void Fill(const run::TrainState& state, telemetry::DeviceSummary& account) {
+    EstimateEnergy(power_, state.compute_seconds, state.seconds - state.compute_seconds, account);
+    if (power_) return;
+    Look();
+    if (!joules_) return;
+    account.joules_busy = *joules_;
+    account.energy_source = std::string(meter_->source());
+  }
+
+ private:
+  const std::optional<plan::PowerProfile> power_;
+  std::unique_ptr<energy::Meter> meter_;
+  std::optional<double> joules_;
+};
+
 Result<int> Run(const TrainPlan& plan, const Environment& environment, bool json,
                 ProgressView& view) {
   MOTLEY_ASSIGN_OR_RETURN(const run::TrainOptions options, MakeOptions(plan));
+  const base::RealClock clock;
   MOTLEY_ASSIGN_OR_RETURN(const std::unique_ptr<engine::Device> device,
-                          MakeDevice(plan, environment));
+                          MakeOnlyDevice(plan, environment, clock));
   MOTLEY_ASSIGN_OR_RETURN(const std::unique_ptr<ActiveRun> active,
                           ActiveRun::Begin(plan, "motley train", view));
-  const base::RealClock clock;
-  auto ended = run::Trainer(options, *device, plan.prepared.data, clock)
-                   .Run(BeginningOf(plan), active->hooks());
+  const Job::Device wanted = DevicesOf(plan.resolved.job).front();
+  EnergyAccount energy(wanted, clock);
+  run::Trainer::Hooks hooks = active->hooks();
+  hooks.on_step = [&, show = hooks.on_step](const run::Progress& progress) {
+    energy.Look();
+    show(progress);
+  };
+  auto ended =
+      run::Trainer(options, *device, plan.prepared.data, clock).Run(BeginningOf(plan), hooks);
   if (!ended.ok()) return active->Failed(ended.status());
   const run::TrainReport& report = *ended;
-  const telemetry::DeviceSummary account{.name = plan.resolved.job.device.name,
-                                         .kind = device->kind(),
-                                         .samples = report.state.samples,
-                                         .share = 1.0,
-                                         .compute_seconds = report.state.compute_seconds,
-                                         .wait_seconds = report.state.wait_seconds};
+  telemetry::DeviceSummary account{.name = wanted.name,
+                                   .kind = device->kind(),
+                                   .samples = report.state.samples,
+                                   .share = 1.0,
+                                   .compute_seconds = report.state.compute_seconds,
+                                   .wait_seconds = report.state.wait_seconds};
+  energy.Fill(report.state, account);
   return active->Finish(report, {.devices = {account}, .bytes_sent = {}}, json);
+}
+
+Result<int> RunOnDevices(const TrainPlan& plan, const Environment& environment, bool json,
+                         ProgressView& view) {
+  ClusterFolder folder(plan.files.cluster());
+  ClusterRun run{.plan = plan,
+                 .environment = environment,
+                 .view = view,
+                 .folder = folder,
+                 .command = "motley train",
+                 .json = json,
+                 .options = {},
+                 .on_listening = {}};
+  run.options.listen.clear();  // nobody else takes part
+  run.options.tls = false;
+  return run.Run();
 }
 
 Result<int> ShowDryRun(const TrainPlan& plan, bool json) {
@@ -64,8 +125,14 @@ Result<int> Train(const TrainArgs& args, const Environment& environment) {
   ProgressView view(console, clock);
   MOTLEY_ASSIGN_OR_RETURN(const TrainPlan plan,
                           MakePlan(args.run, {.fetch = !args.dry_run}, environment, view));
-  if (args.dry_run) return ShowDryRun(plan, args.json);
-  return Run(plan, environment, args.json, view);
+  if (args.dry_run) {
+    for (const Job::Device& device : DevicesOf(plan.resolved.job)) {
+      MOTLEY_RETURN_IF_ERROR(OpenPrivate(plan, device, environment).status());
+    }
+    return ShowDryRun(plan, args.json);
+  }
+  return IsOneDevice(plan.resolved.job) ? Run(plan, environment, args.json, view)
+                                        : RunOnDevices(plan, environment, args.json, view);
 }
 
 }  // namespace motley::app

@@ -3,8 +3,6 @@
 #include <ctime>
 #include <utility>
 
-#include "motley/engine/native/native_device.h"
-
 namespace motley::app {
 namespace {
 
@@ -155,17 +153,6 @@ Result<run::TrainOptions> MakeOptions(const TrainPlan& plan) {
   options.keep_checkpoints = static_cast<int>(job.checkpoint.keep);
   options.job = plan.prepared.facts;
   return options;
-}
-
-Result<std::unique_ptr<engine::Device>> MakeDevice(const TrainPlan& plan,
-                                                   const Environment& environment) {
-  engine::DeviceOptions options;
-  options.threads = DeviceThreads(plan);
-  options.bn_batch = plan.resolved.job.train.bn_batch;
-  options.kernel_cache = KernelCacheFile(environment);
-  if (plan.resumed) options.kernel_choices = plan.resumed->kernel_choices;
-  return engine::native::MakeNativeDevice(
-      std::make_shared<const graph::Graph>(plan.prepared.model.graph), options);
 }
 
 }  // namespace motley::app

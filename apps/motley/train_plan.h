@@ -49,8 +49,6 @@ base::Result<RunLock> TakeRunDirectory(const TrainPlan& plan);
 run::TrainState BeginningOf(const TrainPlan& plan);
 
 base::Result<run::TrainOptions> MakeOptions(const TrainPlan& plan);
-base::Result<std::unique_ptr<engine::Device>> MakeDevice(const TrainPlan& plan,
-                                                         const Environment& environment);
 
 }  // namespace motley::app
 

@@ -27,7 +27,7 @@ FEWEST_STRETCHES = 3
 LOOK_SECONDS = 0.005
 STREAM_SECONDS = 2.0
 # What happens between two steps and is not part of them.
-OTHER_EVENTS = {"waiting", "joined", "left", "plan", "epoch", "checkpoint", "refused"}
+OTHER_EVENTS = {"waiting", "joined", "left", "decision", "outcome", "epoch", "checkpoint", "refused"}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -26,14 +26,16 @@ std::shared_ptr<grpc::ServerCredentials> Credentials(const CoordinatorOptions& o
 
 base::Status Coordinator::Impl::Listen() {
   grpc::ServerBuilder builder;
-  builder.AddListeningPort(options_.listen, Credentials(options_), &port_);
+  if (!options_.listen.empty()) {
+    builder.AddListeningPort(options_.listen, Credentials(options_), &port_);
+  }
   builder.RegisterService(&service_);
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   // Without this a second coordinator could share the port and steal every other connection.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 32);
   server_ = builder.BuildAndStart();
-  if (server_ != nullptr && port_ != 0) return {};
+  if (server_ != nullptr && (port_ != 0 || options_.listen.empty())) return {};
   return base::Unavailable("cannot listen on {}", options_.listen)
       .WithFix(
           "another program may have the port, or the address is not of this machine: choose "
@@ -78,7 +80,15 @@ base::Result<std::unique_ptr<Coordinator>> Coordinator::Start(
   MOTLEY_CHECK(options.tokens != nullptr, "a coordinator without tokens");
   MOTLEY_ASSIGN_OR_RETURN(data::Ledger ledger,
                           data::Ledger::Restore(state.epoch, state.epoch_size, state.committed));
-  auto impl = std::make_unique<Impl>(options, job, std::move(graph), data, state, std::move(ledger),
+  std::int64_t secret = 0;
+  for (const run::PrivatePool& pool : state.private_pools) secret += pool.size;
+  if (state.epoch_size - secret != data.train->size()) {
+    return base::InvalidInput("the checkpoint is of {} public samples, and the training set has {}",
+                              state.epoch_size - secret, data.train->size())
+        .WithFix("resume with the same data, or start a new run from the exported weights");
+  }
+  run::Pools pools(std::move(ledger), data.train->size(), state.private_pools);
+  auto impl = std::make_unique<Impl>(options, job, std::move(graph), data, state, std::move(pools),
                                      controller, clock, hooks);
   MOTLEY_RETURN_IF_ERROR(impl->Listen());
   return std::unique_ptr<Coordinator>(new Coordinator(std::move(impl)));
@@ -97,7 +107,7 @@ base::Result<run::Update> Coordinator::Step(const optim::SgdOptions& sgd) {
 base::Result<run::Evaluation> Coordinator::Evaluate() { return impl_->Evaluate(); }
 base::Status Coordinator::Capture(run::TrainState& state) { return impl_->Capture(state); }
 void Coordinator::Stop(const std::string& reason) { impl_->Stop(reason); }
-Bytes Coordinator::traffic() const { return impl_->traffic(); }
+telemetry::BytesSent Coordinator::traffic() const { return impl_->traffic(); }
 std::vector<MemberTotal> Coordinator::totals() const { return impl_->totals(); }
 
 }  // namespace motley::cluster

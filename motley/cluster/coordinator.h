@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,7 @@ class Channel;
 namespace motley::cluster {
 
 struct CoordinatorOptions {
-  std::string listen = "127.0.0.1:0";  // port 0: any free one
+  std::string listen = "127.0.0.1:0";  // port 0: any free one; empty: workers of this process only
   bool tls = true;
   Identity identity;             // with tls
   TokenStore* tokens = nullptr;  // who may join; outlives the coordinator
@@ -46,6 +47,8 @@ struct CoordinatorHooks {
   std::function<void(const std::string& name, const std::string& message,
                      const std::vector<std::pair<std::string, std::string>>& fields)>
       on_event;
+  // What the controller decided, and what came of it.
+  std::function<void(const plan::Note& note)> on_note;
 };
 
 // What became of one worker, for the summary.
@@ -53,6 +56,10 @@ struct MemberTotal {
   std::string name, device;
   std::int64_t samples = 0;
   double compute_seconds = 0.0, wait_seconds = 0.0;
+  double present_seconds = 0.0;             // as a member, computing or not
+  std::optional<plan::PowerProfile> power;  // of estimates
+  bool measured = false;
+  double joules = 0.0;  // as measured
 };
 
 // The process that owns a job: lets workers in, cuts every batch by the controller's shares, sums
@@ -95,7 +102,7 @@ class Coordinator final : public run::Executor {
   // Tells all workers that the job has ended, waits a moment for them to go, and stops listening.
   void Stop(const std::string& reason);
 
-  Bytes traffic() const;
+  telemetry::BytesSent traffic() const;
   std::vector<MemberTotal> totals() const;
 
  private:

@@ -19,6 +19,12 @@ constexpr double kFormSeconds = 15.0;
 constexpr int kMaxFailedForms = 3;
 // Steps whose samples are named to the workers ahead of time.
 constexpr int kAhead = 2;
+// A member that needs so many times what was planned stops and hands in what it has;
+constexpr double kPatience = 5.0, kLeastDeadline = 0.25;
+// one that does not even do that, because it cannot stop or hardly moves, is sent away after so
+// many times of this. It may come back, and is then probed anew.
+constexpr double kHardPatience = 3.0, kGraceSeconds = 2.0;
+constexpr double kShortEventSeconds = 10.0;
 
 template <typename Range>
 std::string Names(const Range& sessions) {
@@ -27,17 +33,47 @@ std::string Names(const Range& sessions) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-void Fill(std::uint64_t epoch, std::int64_t begin, std::int64_t end, proto::Range& range) {
-  range.set_epoch(epoch);
-  range.set_begin(begin);
-  range.set_end(end);
+// Positions in a pool that begins at `zero`.
+void Fill(const std::vector<data::Ticket>& tickets, std::int64_t zero,
+          google::protobuf::RepeatedPtrField<proto::Range>& ranges) {
+  for (const data::Ticket& ticket : tickets) {
+    proto::Range& range = *ranges.Add();
+    range.set_epoch(ticket.epoch);
+    range.set_begin(ticket.begin - zero);
+    range.set_end(ticket.end - zero);
+  }
+}
+
+void Fill(const run::Pools::Part& from, proto::Train::Part& part) {
+  Fill(from.public_tickets, 0, *part.mutable_open());
+  Fill(from.private_tickets, from.private_begin, *part.mutable_own());
+}
+
+// The samples of a part that a member has done.
+std::vector<std::pair<std::int64_t, std::int64_t>> DoneOf(const proto::Done& done,
+                                                          std::int64_t samples) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> ranges;
+  for (const proto::Span& span : done.done()) ranges.emplace_back(span.begin(), span.end());
+  if (ranges.empty() && done.samples() == samples && samples > 0) ranges.emplace_back(0, samples);
+  return ranges;
+}
+
+std::optional<plan::SpeedCurve> CurveOf(const proto::Ready& ready) {
+  std::vector<plan::Timing> timings;
+  for (const proto::Timing& timing : ready.probe()) {
+    timings.push_back({timing.samples(), timing.seconds()});
+  }
+  auto curve = plan::FitCurve(timings);
+  if (!curve.ok()) return std::nullopt;
+  if (ready.cap() > 0) curve->cap = ready.cap();
+  return *curve;
 }
 
 }  // namespace
 
 Coordinator::Impl::Impl(const CoordinatorOptions& options, const proto::Job& job,
                         graph::Graph graph, const data::DataPair& data, run::TrainState& state,
-                        data::Ledger ledger, plan::Controller& controller, const base::Clock& clock,
+                        run::Pools pools, plan::Controller& controller, const base::Clock& clock,
                         const CoordinatorHooks& hooks)
     : options_(options),
       graph_(std::move(graph)),
@@ -46,7 +82,7 @@ Coordinator::Impl::Impl(const CoordinatorOptions& options, const proto::Job& job
       clock_(clock),
       hooks_(hooks),
       job_(job),
-      ledger_(std::move(ledger)),
+      pools_(std::move(pools)),
       model_(graph_, std::move(state.weights), std::move(state.velocity), state.buffers),
       model_step_(state.step),
       step_(state.step),
@@ -137,8 +173,9 @@ bool Coordinator::Impl::Admit(const std::vector<SessionPtr>& joiners) {
   for (const SessionPtr& session : joiners) {
     if (session->closed() || !session->done) continue;
     members_.push_back(session);
+    session->accounted = clock_.Now();
     session->state = "working";
-    Tell(plan::DeviceJoined{session->name});
+    Tell(Describe(session));
     desk_.Event(
         "joined",
         fmt::format("{} joined from {} ({}); {} {} now", session->name, session->peer,
@@ -155,6 +192,7 @@ bool Coordinator::Impl::Admit(const std::vector<SessionPtr>& joiners) {
 }
 
 void Coordinator::Impl::SendModel(const SessionPtr& session) {
+  session->load_began = clock_.Now();
   const StepKey key{generation_, step_};
   const auto push = [&](proto::Array array, const ModelArray& floats, int parts) {
     for (int i = 0; i < parts; ++i) {
@@ -166,6 +204,32 @@ void Coordinator::Impl::SendModel(const SessionPtr& session) {
   if (!options_.gloo) return;
   push(proto::ARRAY_VELOCITY, std::make_shared<const std::vector<float>>(model_.velocity()),
        model_.parts().parameter_parts());
+}
+
+plan::DeviceJoined Coordinator::Impl::Describe(const SessionPtr& session) const {
+  const proto::Ready& ready = session->said;
+  plan::DeviceJoined joined{.device = session->name, .curve = CurveOf(ready)};
+  // The model has just gone there: the gradient comes back the same way, and a new model follows.
+  // What is sent while the device still computes is not waited for, so this is an upper bound.
+  joined.communication_seconds = 2.0 * std::max(0.0, session->loaded - session->load_began);
+  if (ready.has_power()) joined.power = {ready.watts_idle(), ready.watts_busy()};
+  joined.private_samples = ready.private_samples();
+  return joined;
+}
+
+std::vector<run::PrivatePool> Coordinator::Impl::KnownPools() const {
+  std::vector<run::PrivatePool> pools = pools_.pools();
+  for (const SessionPtr& member : members_) {
+    const proto::Ready& ready = member->said;
+    const auto found = std::find_if(pools.begin(), pools.end(), [&](const run::PrivatePool& pool) {
+      return pool.device == member->name;
+    });
+    if (found != pools.end()) pools.erase(found);
+    if (ready.private_samples() > 0) {
+      pools.push_back({member->name, ready.private_samples(), ready.private_sha256()});
+    }
+  }
+  return pools;
 }
 
 bool Coordinator::Impl::FormGroup() {
@@ -220,66 +284,126 @@ base::Result<run::Update> Coordinator::Impl::Step(const optim::SgdOptions& sgd) 
   const double began = clock_.Now();
   while (true) {
     MOTLEY_RETURN_IF_ERROR(Gather());
-    const auto ticket = ledger_.Take(job_.batch());
-    MOTLEY_CHECK(ticket.has_value(), "epoch {} is complete", ledger_.epoch());
-    auto update = Attempt(*ticket, sgd);
+    // The private pools of those who were there when the epoch began.
+    if (ledger().committed() == 0 && KnownPools() != pools_.pools()) {
+      const std::vector<run::PrivatePool> pools = KnownPools();
+      std::int64_t size = pools_.public_size();
+      for (const run::PrivatePool& pool : pools) size += pool.size;
+      pools_ = run::Pools(data::Ledger(ledger().epoch(), size), pools_.public_size(), pools);
+    }
+    const Assignment parts =
+        pools_.Take(PlannedBatch(), std::max<std::int64_t>(1, job_.bn_batch()), PlannedDevices());
+    if (SamplesOf(parts) == 0) {
+      ForgoUnreachable();
+      return run::Update{};
+    }
+    auto update = Attempt(parts, sgd);
     if (update && update->not_finite.empty()) {
-      MOTLEY_RETURN_IF_ERROR(ledger_.Commit(*ticket));
       update->wait_seconds = std::max(0.0, clock_.Now() - began - update->compute_seconds);
       return std::move(*update);
     }
     model_.Discard();
-    MOTLEY_RETURN_IF_ERROR(ledger_.GiveBack(*ticket));
+    for (const run::Pools::Part& part : parts) MOTLEY_RETURN_IF_ERROR(pools_.GiveBack(part));
     NextGeneration();
     if (update) return std::move(*update);
     formed_ = false;  // a collective that was broken off cannot be used again
   }
 }
 
-std::optional<run::Update> Coordinator::Impl::Attempt(const data::Ticket& ticket,
-                                                      const optim::SgdOptions& sgd) {
+std::int64_t Coordinator::Impl::SamplesOf(const Assignment& parts) {
+  std::int64_t samples = 0;
+  for (const run::Pools::Part& part : parts) samples += part.samples();
+  return samples;
+}
+
+std::vector<run::Pools::Device> Coordinator::Impl::PlannedDevices() const {
+  std::vector<run::Pools::Device> devices;
+  for (const SessionPtr& member : members_) {
+    devices.push_back({member->name, 0});
+    for (const plan::Share& share : plan_.shares) {
+      if (share.device == member->name) devices.back().share = share.samples;
+    }
+    // With other private samples than those that this epoch counts with, it waits for the next.
+    const auto counted =
+        std::find_if(pools_.pools().begin(), pools_.pools().end(),
+                     [&](const run::PrivatePool& pool) { return pool.device == member->name; });
+    if (counted != pools_.pools().end() && (counted->size != member->said.private_samples() ||
+                                            counted->sha256 != member->said.private_sha256())) {
+      devices.back().name.clear();
+    }
+  }
+  return devices;
+}
+
+std::int64_t Coordinator::Impl::PlannedBatch() const {
+  std::int64_t planned = 0;
+  for (const plan::Share& share : plan_.shares) planned += share.samples;
+  // A plan for devices that are gone: anything is better than nothing.
+  return planned > 0 ? std::min(planned, job_.batch()) : job_.batch();
+}
+
+void Coordinator::Impl::ForgoUnreachable() {
+  for (const auto& [device, samples] : pools_.ForgoOf(PlannedDevices())) {
+    desk_.Event("unreachable",
+                fmt::format("{} private samples of {} were not trained on in epoch {}: it is away",
+                            samples, device, ledger().epoch() + 1),
+                {{"device", device}, {"samples", std::to_string(samples)}});
+  }
+}
+
+std::optional<run::Update> Coordinator::Impl::Attempt(const Assignment& parts,
+                                                      const optim::SgdOptions& wanted) {
   const double began = clock_.Now();
-  const std::vector<std::int64_t> shares = Cut(ticket.size());
-  BeginReduction(shares, ticket.size(), sgd);
-  proto::Order order = TrainOrder(ticket, sgd);
-  std::int64_t at = ticket.begin;
+  optim::SgdOptions sgd = wanted;
+  sgd.learning_rate *= static_cast<float>(plan_.learning_rate_factor);
+  const std::int64_t samples = SamplesOf(parts);
+  BeginReduction(parts, sgd);
+  proto::Order order = TrainOrder(samples, sgd);
+  // What the next steps will probably be, so that their samples can be prepared.
+  std::vector<Assignment> ahead;
+  run::Pools forecast = pools_;
+  for (int i = 0; i < kAhead; ++i) {
+    ahead.push_back(forecast.Take(PlannedBatch(), std::max<std::int64_t>(1, job_.bn_batch()),
+                                  PlannedDevices()));
+  }
   for (std::size_t i = 0; i < members_.size(); ++i) {
     proto::Train& train = *order.mutable_train();
-    Fill(ticket.epoch, at, at + shares[i], *train.mutable_range());
+    train.clear_part();
     train.clear_next();
-    const std::int64_t from_begin = at - ticket.begin;
-    for (int ahead = 1; ahead <= kAhead; ++ahead) {
-      const std::int64_t begin = at + ahead * ticket.size();
-      const bool whole = begin - from_begin + ticket.size() <= ledger_.size();
-      if (whole && shares[i] > 0) Fill(ticket.epoch, begin, begin + shares[i], *train.add_next());
+    Fill(parts[i], *train.mutable_part());
+    for (const Assignment& later : ahead) {
+      if (later[i].samples() > 0) Fill(later[i], *train.add_next());
     }
-    at += shares[i];
-    members_[i]->share = shares[i];
+    members_[i]->share = parts[i].samples();
     Send(members_[i], order);
   }
   const auto summed = [this] { return options_.gloo || model_.Complete(); };
   if (Await(members_, StepLimit(), summed) != Outcome::kDone) return std::nullopt;
-  if (!CheckCounts(shares)) return std::nullopt;
+  if (!CheckDone(parts)) return std::nullopt;
+  const auto nothing = [](const SessionPtr& member) { return member->done->samples() == 0; };
+  hurried_ = std::all_of(members_.begin(), members_.end(), nothing);
+  if (hurried_) return std::nullopt;  // again, and with all the time they need
 
   run::Update update;
   update.not_finite = JudgeGradients();
   if (update.not_finite.empty() && broken_) return std::nullopt;
   if (update.not_finite.empty() && !options_.gloo) update.not_finite = model_.not_finite();
   if (!update.not_finite.empty()) return update;
-  return Commit(ticket, began);
+  return Commit(parts, began);
 }
 
-void Coordinator::Impl::BeginReduction(const std::vector<std::int64_t>& shares,
-                                       std::int64_t samples, const optim::SgdOptions& sgd) {
+void Coordinator::Impl::BeginReduction(const Assignment& parts, const optim::SgdOptions& sgd) {
   if (options_.gloo) return;
   ModelServer::Step step{.key = {generation_, step_},
                          .contributors = {},
-                         .samples = samples,
+                         .samples = SamplesOf(parts),
                          .sgd = sgd,
                          .on_part = {},
                          .on_complete = [this] { desk_.Wake(); }};
   for (std::size_t i = 0; i < members_.size(); ++i) {
-    if (shares[i] > 0) step.contributors.push_back(members_[i]->name);
+    if (parts[i].samples() > 0) {
+      step.contributors.push_back({members_[i]->name, parts[i].samples()});
+    }
   }
   const StepKey next{generation_, step_ + 1};
   step.on_part = [this, next, members = members_](int index, const ModelArray& floats) {
@@ -291,19 +415,46 @@ void Coordinator::Impl::BeginReduction(const std::vector<std::int64_t>& shares,
   model_.Begin(std::move(step));
 }
 
-proto::Order Coordinator::Impl::TrainOrder(const data::Ticket& ticket,
+proto::Order Coordinator::Impl::TrainOrder(std::int64_t samples,
                                            const optim::SgdOptions& sgd) const {
   proto::Order order = NewOrder();
   proto::Train& train = *order.mutable_train();
-  train.set_samples(ticket.size());
+  train.set_samples(samples);
   train.mutable_sgd()->set_learning_rate(sgd.learning_rate);
   train.mutable_sgd()->set_momentum(sgd.momentum);
   train.mutable_sgd()->set_weight_decay(sgd.weight_decay);
   train.mutable_sgd()->set_nesterov(sgd.nesterov);
+  if (plan_.predicted_seconds > 0.0 && !hurried_) {
+    train.set_deadline_seconds(std::max(kLeastDeadline, kPatience * plan_.predicted_seconds));
+  }
   return order;
 }
 
-bool Coordinator::Impl::CheckCounts(const std::vector<std::int64_t>& shares) {
+bool Coordinator::Impl::CheckDone(const Assignment& parts) {
+  bool right = true;
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    const proto::Done& done = *members_[i]->done;
+    const std::int64_t samples = parts[i].samples();
+    std::int64_t counted = 0, position = 0;
+    bool sorted = true;
+    for (const auto& [begin, end] : DoneOf(done, samples)) {
+      sorted = sorted && begin >= position && end > begin && end <= samples;
+      position = end;
+      counted += end - begin;
+    }
+    const bool may_stop = plan_.predicted_seconds > 0.0;
+    const bool fits = sorted && counted == done.samples() && (may_stop || counted == samples);
+    const bool sent = options_.gloo || !done.finite() || samples == 0 ||
+                      model_.SamplesOf(members_[i]->name) == done.samples();
+    if (fits && sent) continue;
+    right = false;
+    desk_.SendAway(members_[i],
+                   fmt::format("it did {} samples instead of {}", done.samples(), samples));
+  }
+  return right;
+}
+
+bool Coordinator::Impl::CheckEvaluated(const std::vector<std::int64_t>& shares) {
   bool right = true;
   for (std::size_t i = 0; i < members_.size(); ++i) {
     const std::int64_t samples = members_[i]->done->samples();
@@ -328,11 +479,15 @@ std::string Coordinator::Impl::JudgeGradients() {
   return {};
 }
 
-run::Update Coordinator::Impl::Commit(const data::Ticket& ticket, double began) {
+run::Update Coordinator::Impl::Commit(const Assignment& parts, double began) {
   run::Update update;
-  plan::StepDone event{step_ + 1, {}};
-  for (const SessionPtr& member : members_) {
+  plan::StepDone event{.step = step_ + 1};
+  const double now = clock_.Now();
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    const SessionPtr& member = members_[i];
     const proto::Done& done = *member->done;
+    const auto committed = pools_.Commit(parts[i], DoneOf(done, parts[i].samples()));
+    MOTLEY_CHECK(committed.ok(), "{}", committed.message());
     update.samples += done.samples();
     update.loss_sum += done.loss_sum();
     update.correct += done.correct();
@@ -348,26 +503,53 @@ run::Update Coordinator::Impl::Commit(const data::Ticket& ticket, double began) 
     total.samples += done.samples();
     total.compute_seconds += done.compute_seconds();
     total.wait_seconds += done.wait_seconds();
-    event.parts.push_back({member->name, done.samples(), done.compute_seconds()});
+    total.present_seconds += now - std::exchange(member->accounted, now);
+    if (member->said.has_power()) {
+      total.power = plan::PowerProfile{member->said.watts_idle(), member->said.watts_busy()};
+    } else if (done.has_joules()) {
+      total.joules += std::max(0.0, done.joules() - std::exchange(member->joules, done.joules()));
+      total.measured = true;
+    }
+    event.parts.push_back({member->name, done.samples(), done.compute_seconds(), done.pressure()});
   }
-  MOTLEY_CHECK(update.samples == ticket.size(), "{} of {} samples", update.samples, ticket.size());
+  if (const std::int64_t planned = SamplesOf(parts); update.samples < planned) {
+    event.short_step = true;
+    ++short_steps_;
+    // A device that is slow for a while makes many of them.
+    if (now >= next_short_event_) {
+      next_short_event_ = now + kShortEventSeconds;
+      desk_.Event(
+          "short_step",
+          fmt::format("step {}: {} of {} samples were done in time; the rest is computed in later "
+                      "steps, and the learning rate of this one is scaled by {:.3f} ({} such steps "
+                      "so far)",
+                      step_ + 1, update.samples, planned,
+                      static_cast<double>(update.samples) / static_cast<double>(planned),
+                      short_steps_),
+          {{"samples", std::to_string(update.samples)},
+           {"of", std::to_string(planned)},
+           {"so_far", std::to_string(short_steps_)}});
+    }
+  }
   if (!options_.gloo) {
+    const ModelServer::Norms norms = model_.norms();
+    noise_.Add(norms.contributors, norms.total_squared);
+    event.noise = noise_.value();
     model_.Commit();
     ++model_step_;
   }
   ++step_;
-  const double seconds = clock_.Now() - began;
+  committed_ = update.samples;
+  const double seconds = now - began;
   usual_seconds_ = usual_seconds_ == 0.0 ? seconds : 0.9 * usual_seconds_ + 0.1 * seconds;
-  last_loss_ = update.loss_sum / static_cast<double>(update.samples);
+  if (update.samples > 0) last_loss_ = update.loss_sum / static_cast<double>(update.samples);
+  event.seconds = seconds;
   Tell(event);
   ShowProgress();
   return update;
 }
 
-void Coordinator::Impl::StartNextEpoch() {
-  MOTLEY_CHECK(ledger_.Complete(), "epoch {} is not complete", ledger_.epoch());
-  ledger_ = data::Ledger(ledger_.epoch() + 1, ledger_.size());
-}
+void Coordinator::Impl::StartNextEpoch() { pools_.StartNextEpoch(KnownPools()); }
 
 base::Result<run::Evaluation> Coordinator::Impl::Evaluate() {
   while (true) {
@@ -384,7 +566,7 @@ base::Result<run::Evaluation> Coordinator::Impl::Evaluate() {
     // Nobody knows how long the test set takes; a member is alive as long as it says so.
     const double limit = std::max(3600.0, StepLimit());
     const Outcome outcome = Await(members_, limit, {}, /*interruptible=*/true);
-    if (outcome == Outcome::kDone && CheckCounts(shares)) break;
+    if (outcome == Outcome::kDone && CheckEvaluated(shares)) break;
     NextGeneration();
     formed_ = formed_ && outcome == Outcome::kInterrupted;
     if (outcome == Outcome::kInterrupted) return base::Cancelled("evaluation interrupted");
@@ -411,6 +593,7 @@ base::Status Coordinator::Impl::Capture(run::TrainState& state) {
   state.weights.assign(weights.begin(), weights.end());
   state.buffers.assign(buffers.begin(), buffers.end());
   state.velocity = model_.velocity();
+  state.private_pools = pools_.pools();
   return {};
 }
 
@@ -469,6 +652,7 @@ void Coordinator::Impl::Take(Desk::Item item) {
   switch (item.report.kind_case()) {
     case proto::Report::kReady:
       session->ready = true;
+      session->said = item.report.ready();
       session->state = "ready";
       break;
     case proto::Report::kLeave:
@@ -478,6 +662,7 @@ void Coordinator::Impl::Take(Desk::Item item) {
     case proto::Report::kDone:
       if (now(item.report.done()) && item.report.done().step() == step_) {
         session->done = item.report.done();
+        if (session->loaded == 0.0) session->loaded = clock_.Now();
       }
       break;
     case proto::Report::kFailed:
@@ -514,6 +699,7 @@ proto::Order Coordinator::Impl::NewOrder() const {
   proto::Order order;
   order.set_generation(generation_);
   order.set_step(step_);
+  order.set_committed(committed_);
   return order;
 }
 
@@ -538,17 +724,17 @@ std::vector<std::int64_t> Coordinator::Impl::Cut(std::int64_t total) const {
 
 void Coordinator::Impl::Tell(const plan::Event& event) {
   auto plan = controller_.OnEvent(event);
-  if (!plan) return;
-  plan_ = std::move(*plan);
-  std::vector<std::string> shares;
-  for (const plan::Share& share : plan_.shares) {
-    shares.push_back(fmt::format("{} {}", share.device, share.samples));
+  for (const plan::Note& note : controller_.TakeNotes()) {
+    if (hooks_.on_note) hooks_.on_note(note);
   }
-  desk_.Event("plan", fmt::format("shares: {} ({})", fmt::join(shares, ", "), plan_.reason),
-              {{"reason", plan_.reason}, {"shares", fmt::format("{}", fmt::join(shares, ", "))}});
+  if (plan) plan_ = std::move(*plan);
 }
 
 double Coordinator::Impl::StepLimit() const {
+  if (plan_.predicted_seconds > 0.0) {
+    return kHardPatience * std::max(kLeastDeadline, kPatience * plan_.predicted_seconds) +
+           kGraceSeconds;
+  }
   return std::max(options_.step_seconds, 20.0 * usual_seconds_);
 }
 
@@ -557,10 +743,10 @@ void Coordinator::Impl::ShowProgress() {
   status.set_model(graph_.name());
   status.set_data(job_.data());
   status.set_phase(members_.empty() ? "waiting" : "training");
-  status.set_epoch(ledger_.epoch());
+  status.set_epoch(ledger().epoch());
   status.set_step(step_);
-  status.set_samples(static_cast<std::int64_t>(ledger_.epoch()) * ledger_.size() +
-                     ledger_.committed());
+  status.set_samples(static_cast<std::int64_t>(ledger().epoch()) * ledger().size() +
+                     ledger().committed());
   status.set_generation(generation_);
   status.set_loss(last_loss_);
   status.set_gloo(options_.gloo);

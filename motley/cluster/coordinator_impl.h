@@ -18,6 +18,8 @@
 #include "motley/cluster/model_server.h"
 #include "motley/cluster/service.h"
 #include "motley/data/ledger.h"
+#include "motley/plan/noise.h"
+#include "motley/run/pools.h"
 
 namespace motley::cluster {
 
@@ -25,7 +27,7 @@ namespace motley::cluster {
 class Coordinator::Impl {
  public:
   Impl(const CoordinatorOptions& options, const proto::Job& job, graph::Graph graph,
-       const data::DataPair& data, run::TrainState& state, data::Ledger ledger,
+       const data::DataPair& data, run::TrainState& state, run::Pools pools,
        plan::Controller& controller, const base::Clock& clock, const CoordinatorHooks& hooks);
   ~Impl();
 
@@ -37,12 +39,12 @@ class Coordinator::Impl {
 
   const graph::Graph& graph() const { return graph_; }
   std::int64_t test_samples() const { return data_.test->size(); }
-  const data::Ledger& ledger() const { return ledger_; }
+  const data::Ledger& ledger() const { return pools_.ledger(); }
   void StartNextEpoch();
   base::Result<run::Update> Step(const optim::SgdOptions& sgd);
   base::Result<run::Evaluation> Evaluate();
   base::Status Capture(run::TrainState& state);
-  Bytes traffic() const { return traffic_.total(); }
+  telemetry::BytesSent traffic() const { return traffic_.total(); }
   std::vector<MemberTotal> totals() const;
 
  private:
@@ -58,15 +60,27 @@ class Coordinator::Impl {
   // Brings the model of this step here from a member that has it.
   base::Status FetchState();
 
-  std::optional<run::Update> Attempt(const data::Ticket& ticket, const optim::SgdOptions& sgd);
-  void BeginReduction(const std::vector<std::int64_t>& shares, std::int64_t samples,
-                      const optim::SgdOptions& sgd);
-  proto::Order TrainOrder(const data::Ticket& ticket, const optim::SgdOptions& sgd) const;
-  // Whether all did what they were told; who did not is sent away.
-  bool CheckCounts(const std::vector<std::int64_t>& shares);
+  // What each member is to compute, in the order of the members.
+  using Assignment = std::vector<run::Pools::Part>;
+  static std::int64_t SamplesOf(const Assignment& parts);
+
+  std::optional<run::Update> Attempt(const Assignment& parts, const optim::SgdOptions& sgd);
+  void BeginReduction(const Assignment& parts, const optim::SgdOptions& sgd);
+  proto::Order TrainOrder(std::int64_t samples, const optim::SgdOptions& sgd) const;
+  // Whether all did what they were told, or stopped at their deadline; who did neither is sent
+  // away.
+  bool CheckDone(const Assignment& parts);
+  bool CheckEvaluated(const std::vector<std::int64_t>& shares);
   // Why the gradients that came cannot be used; a single offender is sent away.
   std::string JudgeGradients();
-  run::Update Commit(const data::Ticket& ticket, double began);
+  run::Update Commit(const Assignment& parts, double began);
+  // The samples of members that are gone, when all others are done.
+  void ForgoUnreachable();
+  // The private pools of the next epoch: of those who are here, and of those who were.
+  std::vector<run::PrivatePool> KnownPools() const;
+  std::vector<run::Pools::Device> PlannedDevices() const;
+  std::int64_t PlannedBatch() const;
+  plan::DeviceJoined Describe(const SessionPtr& session) const;
   // All that is going on is void.
   void NextGeneration();
 
@@ -94,7 +108,7 @@ class Coordinator::Impl {
   const proto::Job job_;
   Traffic traffic_;
 
-  data::Ledger ledger_;
+  run::Pools pools_;
   ModelServer model_;
   std::int64_t model_step_;  // the step that model_ holds; behind step_ with Gloo
   std::int64_t step_;
@@ -102,8 +116,13 @@ class Coordinator::Impl {
   std::vector<SessionPtr> members_;
   plan::Plan plan_;
   bool formed_ = false, broken_ = false, started_ = false, waiting_told_ = false;
-  int failed_forms_ = 0;  // in a row, with everybody alive
-  int suspects_ = 0;      // members sent away for a bad gradient, in this step
+  bool hurried_ = false;        // the last attempt ended before anybody had done a sample
+  int failed_forms_ = 0;        // in a row, with everybody alive
+  int suspects_ = 0;            // members sent away for a bad gradient, in this step
+  plan::NoiseScale noise_;
+  std::int64_t short_steps_ = 0;
+  double next_short_event_ = 0.0;
+  std::int64_t committed_ = 0;  // samples of the last update
   double usual_seconds_ = 0.0, last_loss_ = 0.0;
   run::Evaluation last_test_;
   std::map<std::string, MemberTotal> totals_;

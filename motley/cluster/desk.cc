@@ -17,6 +17,8 @@ constexpr double kConnectSeconds = 10.0;
 constexpr std::size_t kMaxRendezvousBytes = 64 << 10, kMaxRendezvousKeys = 1 << 16;
 constexpr double kMaxRendezvousSeconds = 30.0;
 constexpr int kMaxSampleIds = 1 << 16;
+constexpr int kMaxTimings = 1024, kMaxSpans = 1 << 16;
+constexpr std::int64_t kMaxPrivate = std::int64_t{1} << 40;
 constexpr std::size_t kSampleBytes = 256 << 10;  // of one message
 constexpr std::int64_t kLabelsPerMessage = 1 << 16;
 // A stranger who knocks all day must not fill the disk with refusals.
@@ -41,6 +43,20 @@ std::string Printable(std::string text) {
 std::string Metadata(const Caller& caller, const char* key) {
   const auto found = caller.metadata.find(key);
   return found == caller.metadata.end() ? std::string() : found->second;
+}
+
+// What a worker says of itself is believed as far as it can be true.
+base::Status CheckReady(const proto::Ready& ready) {
+  const auto plausible = [](double number) { return number >= 0.0 && number <= 1e6; };
+  bool fits = ready.probe_size() <= kMaxTimings && ready.cap() >= 0 &&
+              ready.private_samples() >= 0 && ready.private_samples() <= kMaxPrivate &&
+              ready.private_sha256().size() <= 64 && plausible(ready.watts_idle()) &&
+              plausible(ready.watts_busy());
+  for (const proto::Timing& timing : ready.probe()) {
+    fits = fits && timing.samples() > 0 && plausible(timing.seconds());
+  }
+  return fits ? base::Status()
+              : base::InvalidInput("a description of a device that makes no sense");
 }
 
 proto::MemberStatus StatusOf(const Session& session, double now) {
@@ -210,13 +226,17 @@ base::Status Desk::OnReport(const SessionPtr& session, const proto::Report& repo
       return {};
     case proto::Report::kDone: {
       const proto::Done& done = report.done();
-      const bool plausible = done.samples() >= 0 && done.correct() >= 0 &&
-                             done.correct() <= done.samples() && done.compute_seconds() >= 0.0 &&
-                             done.wait_seconds() >= 0.0 && done.group_bytes() >= 0;
+      const bool plausible =
+          done.samples() >= 0 && done.correct() >= 0 && done.correct() <= done.samples() &&
+          done.compute_seconds() >= 0.0 && done.wait_seconds() >= 0.0 && done.group_bytes() >= 0 &&
+          done.pressure() >= 0.0 && done.pressure() <= 1.0 && done.joules() >= 0.0 &&
+          std::isfinite(done.joules()) && done.done_size() <= kMaxSpans;
       if (!plausible) return base::InvalidInput("a report that makes no sense");
       break;
     }
     case proto::Report::kReady:
+      MOTLEY_RETURN_IF_ERROR(CheckReady(report.ready()));
+      break;
     case proto::Report::kLeave:
     case proto::Report::kFailed:
       break;
@@ -235,7 +255,8 @@ base::Status Desk::OnPart(const SessionPtr& session, proto::Part& part) {
   session->last_seen = clock_.Now();
   if (part.array() != proto::ARRAY_UPDATE) return Receive(session, part);
   const StepKey key{part.generation(), part.step()};
-  auto added = model_.Add(session->name, key, part.offset(), std::move(*part.mutable_floats()));
+  auto added = model_.Add(session->name, key, part.offset(), part.samples(),
+                          std::move(*part.mutable_floats()));
   return added.ok() ? base::Status() : std::move(added).status();
 }
 

@@ -92,6 +92,7 @@ class Link::Store final : public RendezvousStore {
     grpc::ClientContext context;
     link_->Prepare(context);
     SetDeadline(context, seconds);
+    link_->Show(request);
     proto::RendezvousReply reply;
     MOTLEY_RETURN_IF_ERROR(FromGrpc(link_->control().Rendezvous(&context, request, &reply)));
     return reply;
@@ -101,27 +102,32 @@ class Link::Store final : public RendezvousStore {
   const std::uint64_t generation_;
 };
 
-Link::Link(const JoinToken& token, std::shared_ptr<grpc::Channel> control,
+Link::Link(const WorkerOptions& options, std::shared_ptr<grpc::Channel> control,
            std::shared_ptr<grpc::Channel> bulk)
-    : token_(token),
+    : token_(options.token),
+      on_sent_(options.on_sent),
       control_(proto::Cluster::NewStub(std::move(control))),
       bulk_(proto::Cluster::NewStub(std::move(bulk))) {}
 
 base::Result<std::shared_ptr<Link>> Link::Connect(const WorkerOptions& options) {
   if (options.channel != nullptr) {
-    return std::shared_ptr<Link>(new Link(options.token, options.channel, options.channel));
+    return std::shared_ptr<Link>(new Link(options, options.channel, options.channel));
   }
   std::string certificate;
   if (!options.token.fingerprint.empty()) {
     MOTLEY_ASSIGN_OR_RETURN(certificate, FetchCertificate(options.coordinator,
                                                           options.token.fingerprint, kCallSeconds));
   }
-  return std::shared_ptr<Link>(new Link(options.token,
-                                        OpenChannel(options.coordinator, certificate),
+  return std::shared_ptr<Link>(new Link(options, OpenChannel(options.coordinator, certificate),
                                         OpenChannel(options.coordinator, certificate)));
 }
 
+void Link::Show(const google::protobuf::MessageLite& message) const {
+  if (on_sent_) on_sent_(message.SerializeAsString());
+}
+
 base::Result<proto::JoinReply> Link::Join(const proto::JoinRequest& request) {
+  Show(request);
   grpc::ClientContext context;
   SetDeadline(context, kCallSeconds);
   context.AddMetadata(kTokenId, token_.id);
@@ -153,6 +159,7 @@ base::Status Link::Samples(const proto::SamplesRequest& request,
   grpc::ClientContext context;
   Prepare(context);
   SetDeadline(context, kSamplesSeconds);
+  Show(request);
   const auto reader = bulk_->Samples(&context, request);
   proto::SamplesReply reply;
   while (reader->Read(&reply)) {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "motley/base/status.h"
 #include "motley/cluster/cluster.grpc.pb.h"
@@ -30,6 +31,8 @@ class Link : public std::enable_shared_from_this<Link> {
 
   // For streams; the context carries the credential that Join brought.
   void Prepare(grpc::ClientContext& context) const;
+  // To WorkerOptions::on_sent: before every message, those of streams included.
+  void Show(const google::protobuf::MessageLite& message) const;
   proto::Cluster::Stub& control() { return *control_; }
   proto::Cluster::Stub& bulk() { return *bulk_; }
 
@@ -40,11 +43,12 @@ class Link : public std::enable_shared_from_this<Link> {
   std::shared_ptr<RendezvousStore> MakeStore(std::uint64_t generation);
 
  private:
-  Link(const JoinToken& token, std::shared_ptr<grpc::Channel> control,
+  Link(const WorkerOptions& options, std::shared_ptr<grpc::Channel> control,
        std::shared_ptr<grpc::Channel> bulk);
   class Store;
 
   const JoinToken token_;
+  const std::function<void(std::string_view bytes)> on_sent_;
   const std::unique_ptr<proto::Cluster::Stub> control_, bulk_;
   std::string worker_, credential_;
 };

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "motley/base/cpu.h"
 #include "motley/cluster/job.h"
 #include "motley/data/loader.h"
 #include "motley/engine/native/native_device.h"
@@ -25,6 +26,13 @@ StepKey KeyOf(const proto::Order& order) { return {order.generation(), order.ste
 
 std::span<float> Part(std::vector<float>& array, std::size_t begin, std::size_t size) {
   return std::span(array).subspan(begin, size);
+}
+
+// What others may be told of a failure: names of private files can be private, too.
+std::string Discreet(const std::string& message, const std::string& private_data) {
+  const std::string place = private_data.substr(private_data.find(':') + 1);
+  if (place.empty() || message.find(place) == std::string::npos) return message;
+  return "its private data cannot be used; it says why itself";
 }
 
 }  // namespace
@@ -50,12 +58,15 @@ base::Result<WorkerReport> Member::Run() {
   }
   MOTLEY_RETURN_IF_ERROR(Open());
   if (auto prepared = Prepare(); !prepared.ok()) {
+    {
+      // A probe that the loss of the connection has broken off is no fault of the device.
+      const std::lock_guard lock(mutex_);
+      if (lost_) return base::Unavailable("{}", lost_reason_);
+    }
     SayFarewell(0, prepared);
     return prepared;
   }
-  proto::Report ready;
-  ready.mutable_ready();
-  reports_.Push(std::move(ready));
+  ReportReady();
   while (auto order = NextOrder()) {
     if (order->has_stop()) {
       report_.reason = order->stop().reason();
@@ -140,6 +151,7 @@ void Member::WriteReports() {
     if (reports_.closed()) break;
     proto::Report& message = report ? *report : heartbeat;
     message.set_sequence(++sequence);
+    link_->Show(message);
     if (!work_->Write(message)) break;
     if (Silent()) work_context_.TryCancel();
   }
@@ -151,6 +163,7 @@ void Member::WriteParts() {
     const auto item = parts_out_.Pop(joined_.heartbeat_seconds());
     if (!item) continue;
     Fill(*item, part);
+    link_->Show(part);
     if (!exchange_->Write(part)) break;
   }
 }
@@ -190,18 +203,68 @@ base::Status Member::Prepare() {
                                 ? options_.make_device(workshop_.graph, device)
                                 : engine::native::MakeNativeDevice(workshop_.graph, device));
     workshop_.own_data = FindOwnCopy(options_, joined_.job());
+    MOTLEY_ASSIGN_OR_RETURN(workshop_.private_data, OpenPrivate(options_, joined_.job()));
+    MOTLEY_RETURN_IF_ERROR(Probe());
     workshop_.job = job;
+  }
+  if (!options_.power && !options_.sysfs.empty()) {
+    auto meter = energy::OpenMeter(options_.sysfs, clock_);
+    if (meter.ok()) meter_ = std::move(meter).value();
   }
   parameters_ = static_cast<std::size_t>(workshop_.graph->parameter_count());
   parts_ =
       std::make_unique<Parts>(workshop_.graph->parameter_count(), workshop_.graph->buffer_count());
   progress_ = std::make_unique<PartProgress>(*parts_);
   incoming_ = std::make_unique<IncomingModel>(*parts_, joined_.gloo());
-  MOTLEY_ASSIGN_OR_RETURN(data_,
-                          WorkerData::Open(options_, joined_.job(), workshop_.own_data, link_));
+  MOTLEY_ASSIGN_OR_RETURN(data_, WorkerData::Open(options_, joined_.job(), workshop_.own_data,
+                                                  workshop_.private_data, joined_.worker(), link_));
   // Parts can be told apart only now.
   threads_.emplace_back([this] { ReadParts(); });
   return {};
+}
+
+base::Status Member::Probe() {
+  if (options_.probe_seconds <= 0.0) return {};
+  run::ProbeOptions probe{.batch = joined_.job().batch(),
+                          .multiple = std::max<std::int64_t>(1, joined_.job().bn_batch()),
+                          .seconds = options_.probe_seconds,
+                          .cache = options_.probe_cache,
+                          .key = {},
+                          .cancel = &cancel_,
+                          .on_progress = options_.on_note};
+  // Everything that the time depends on; another one of these is another device.
+  probe.key = fmt::format("{}; {}; {} {} with {} parameters, {} per batch, {} per batch norm",
+                          base::CpuModel(), workshop_.device->kind(), workshop_.graph->name(),
+                          graph::ToString(workshop_.graph->input_shape()),
+                          workshop_.graph->parameter_count(), joined_.job().batch(),
+                          joined_.job().bn_batch());
+  const int threads =
+      options_.device.threads > 0 ? options_.device.threads : engine::native::UsableCores();
+  probe.key += fmt::format("; {} threads; protocol {}", threads, kProtocol);
+  MOTLEY_ASSIGN_OR_RETURN(workshop_.probed, run::Probe(*workshop_.device, probe, clock_));
+  return {};
+}
+
+void Member::ReportReady() {
+  proto::Report report;
+  proto::Ready& ready = *report.mutable_ready();
+  for (const plan::Timing& timing : workshop_.probed.timings) {
+    proto::Timing& one = *ready.add_probe();
+    one.set_samples(timing.samples);
+    one.set_seconds(timing.seconds);
+  }
+  if (workshop_.probed.cap != plan::kNoCap) ready.set_cap(workshop_.probed.cap);
+  if (options_.power) {
+    ready.set_has_power(true);
+    ready.set_watts_idle(options_.power->watts_idle);
+    ready.set_watts_busy(options_.power->watts_busy);
+  }
+  if (workshop_.private_data != nullptr) {
+    ready.set_private_samples(workshop_.private_data->size());
+    // Of the content, and so no content itself.
+    ready.set_private_sha256(workshop_.private_data->ContentHash());
+  }
+  reports_.Push(std::move(report));
 }
 
 std::optional<proto::Order> Member::NextOrder() {
@@ -275,13 +338,17 @@ base::Status Member::Advance(const proto::Order& order) {
     return base::Internal("the coordinator is at step {}, this worker at {}", order.step(),
                           model_step_);
   }
-  MOTLEY_RETURN_IF_ERROR(ApplyPending());
+  if (order.committed() < 1 || order.committed() > pending_->samples) {
+    return base::InvalidInput("{} of {} samples in an update", order.committed(),
+                              pending_->samples);
+  }
+  MOTLEY_RETURN_IF_ERROR(ApplyPending(order.committed()));
   pending_.reset();
   ++model_step_;
   return {};
 }
 
-base::Status Member::ApplyPending() {
+base::Status Member::ApplyPending(std::int64_t committed) {
   if (!joined_.gloo()) {
     MOTLEY_RETURN_IF_ERROR(AwaitIncoming({pending_->key.generation, pending_->key.step + 1}));
     const std::lock_guard lock(mutex_);
@@ -291,9 +358,9 @@ base::Status Member::ApplyPending() {
   const auto gradient = std::span<const float>(*update_).first(parameters_);
   const auto sums = std::span<const float>(*update_).subspan(parameters_);
   const int threads = std::max(1, options_.device.threads);
-  const bool finite =
-      optim::SgdUpdate(pending_->sgd, gradient, pending_->samples, weights(), velocity_, threads) &&
-      run::UpdateBuffers(*workshop_.graph, sums, pending_->samples, buffers()).empty();
+  const auto sgd = run::ForFewer(pending_->sgd, committed, pending_->samples);
+  const bool finite = optim::SgdUpdate(sgd, gradient, committed, weights(), velocity_, threads) &&
+                      run::UpdateBuffers(*workshop_.graph, sums, committed, buffers()).empty();
   if (!finite) finite_ = false;
   return {};
 }
@@ -302,7 +369,7 @@ base::Status Member::Train(const proto::Order& order) {
   MOTLEY_RETURN_IF_ERROR(Advance(order));
   const double began = clock_.Now();
   const proto::Train& train = order.train();
-  MOTLEY_ASSIGN_OR_RETURN(const data::Batch batch, data_->Take(train.range(), train.next()));
+  MOTLEY_ASSIGN_OR_RETURN(const data::Batch batch, data_->Take(train.part(), train.next()));
   const double waited = clock_.Now() - began;
   if (update_ == nullptr || update_generation_ != order.generation()) {
     update_ = std::make_shared<std::vector<float>>(model_.size());
@@ -343,7 +410,7 @@ base::Result<engine::StepResult> Member::Compute(const proto::Order& order,
     // Still a member: it receives the model, and in a ring it passes on what others send.
     if (reducer_ != nullptr) {
       std::fill(update_->begin(), update_->end(), 0.0F);
-      Announce(key, 0, static_cast<std::int64_t>(update_->size()));
+      Announce(key, 0, static_cast<std::int64_t>(update_->size()), 0);
     }
     return result;
   }
@@ -354,23 +421,35 @@ base::Result<engine::StepResult> Member::Compute(const proto::Order& order,
   request.cancel = &cancel_;
   request.gradient = gradient;
   request.buffer_sums = sums;
+  const double limit = order.train().deadline_seconds();
+  if (limit > 0.0) request.deadline = clock_.Now() + limit;
   std::int64_t announced = 0;
+  std::vector<std::pair<std::int64_t, std::int64_t>> held;
   request.on_bucket = [&](std::int64_t offset, std::int64_t count) {
     announced += count;
-    Announce(key, offset, count);
+    // A gradient is final when no lane will stop early any more. Before the deadline none has;
+    // after it, only the end of the step tells how many samples the sum is over.
+    if (clock_.Now() < request.deadline) {
+      Announce(key, offset, count, batch.size());
+    } else {
+      held.emplace_back(offset, count);
+    }
   };
   MOTLEY_ASSIGN_OR_RETURN(result, workshop_.device->Step(request));
   if (cancel_) return base::Cancelled("a newer generation has begun");
-  if (result.samples_done != batch.size() || announced != all) {
+  const bool whole = result.samples_done == batch.size();
+  if ((!whole && limit <= 0.0) || announced != all) {
     return base::Internal("the device did {} of {} samples and announced {} of {} gradients",
                           result.samples_done, batch.size(), announced, all);
   }
   if (!std::isfinite(result.loss_sum)) finite_ = false;
-  Announce(key, all, static_cast<std::int64_t>(sums.size()));
+  for (const auto& [offset, count] : held) Announce(key, offset, count, result.samples_done);
+  Announce(key, all, static_cast<std::int64_t>(sums.size()), result.samples_done);
   return result;
 }
 
-void Member::Announce(const StepKey& key, std::int64_t offset, std::int64_t count) {
+void Member::Announce(const StepKey& key, std::int64_t offset, std::int64_t count,
+                      std::int64_t samples) {
   if (count == 0) return;
   const auto piece =
       Part(*update_, static_cast<std::size_t>(offset), static_cast<std::size_t>(count));
@@ -384,7 +463,7 @@ void Member::Announce(const StepKey& key, std::int64_t offset, std::int64_t coun
   for (const int index : completed) {
     if (!finite_) return;  // told in the report; nobody could use the rest
     const Parts::Part& part = (*parts_)[index];
-    parts_out_.Push({key, proto::ARRAY_UPDATE, part.offset, part.size, update_});
+    parts_out_.Push({key, proto::ARRAY_UPDATE, part.offset, part.size, update_, samples});
   }
 }
 
@@ -476,6 +555,25 @@ void Member::ReportDone(const proto::Order& order, const engine::StepResult& res
   done.set_compute_seconds(result.seconds);
   done.set_wait_seconds(wait_seconds);
   done.set_finite(finite_);
+  if (order.has_train()) {
+    std::int64_t asked = 0;
+    for (const auto* ranges : {&order.train().part().open(), &order.train().part().own()}) {
+      for (const proto::Range& range : *ranges) asked += range.end() - range.begin();
+    }
+    for (const auto& [begin, end] : result.done) {
+      if (result.samples_done == asked) break;  // all of them: no need to say which
+      proto::Span& span = *done.add_done();
+      span.set_begin(begin);
+      span.set_end(end);
+    }
+    done.set_pressure(pressure_.Read());
+    if (meter_ != nullptr) {
+      if (const auto joules = meter_->Joules(); joules.ok()) {
+        done.set_has_joules(true);
+        done.set_joules(*joules);
+      }
+    }
+  }
   if (order.has_train() && reducer_ != nullptr) {
     // A ring: everything but one's own part, once for the sum and once for the result.
     const auto bytes = static_cast<std::int64_t>(update_->size() * sizeof(float));
@@ -487,7 +585,7 @@ void Member::ReportDone(const proto::Order& order, const engine::StepResult& res
 void Member::ReportFailed(std::uint64_t generation, const base::Status& status, bool group) {
   proto::Report report;
   report.mutable_failed()->set_generation(generation);
-  report.mutable_failed()->set_message(status.message());
+  report.mutable_failed()->set_message(Discreet(status.message(), options_.private_data));
   report.mutable_failed()->set_group(group);
   reports_.Push(std::move(report));
 }

@@ -23,7 +23,10 @@
 #include "motley/cluster/parts.h"
 #include "motley/cluster/worker.h"
 #include "motley/cluster/worker_data.h"
+#include "motley/energy/meter.h"
 #include "motley/engine/device.h"
+#include "motley/run/pressure.h"
+#include "motley/run/probe.h"
 
 namespace motley::cluster {
 
@@ -33,6 +36,8 @@ struct Workshop {
   std::shared_ptr<const graph::Graph> graph;
   std::unique_ptr<engine::Device> device;
   data::DataPair own_data;
+  std::shared_ptr<const data::Dataset> private_data;
+  run::Probed probed;
 };
 
 // One membership of a worker, from joining to the end of its connection.
@@ -59,6 +64,8 @@ class Member {
 
   base::Status Open();
   base::Status Prepare();
+  base::Status Probe();
+  void ReportReady();
   void ReadOrders();
   void WriteReports();
   void ReadParts();
@@ -72,14 +79,16 @@ class Member {
   base::Status Load(const proto::Order& order);
   base::Status Train(const proto::Order& order);
   base::Result<engine::StepResult> Compute(const proto::Order& order, const data::Batch& batch);
-  void Announce(const StepKey& key, std::int64_t offset, std::int64_t count);
+  // A piece of the update is final: it is the sum over `samples` samples.
+  void Announce(const StepKey& key, std::int64_t offset, std::int64_t count, std::int64_t samples);
   base::Status Evaluate(const proto::Order& order);
   base::Status Save(const proto::Order& order);
   base::Status Form(const proto::Order& order);
   // Brings the model to the step that an order works with: applies the pending update, or forgets
   // it.
   base::Status Advance(const proto::Order& order);
-  base::Status ApplyPending();
+  // The update is over so many samples.
+  base::Status ApplyPending(std::int64_t committed);
   base::Status AwaitIncoming(const StepKey& key);
   void ReportDone(const proto::Order& order, const engine::StepResult& result, double wait_seconds);
   void ReportFailed(std::uint64_t generation, const base::Status& status, bool group);
@@ -110,6 +119,8 @@ class Member {
   std::optional<Pending> pending_;
   std::unique_ptr<GlooReducer> reducer_;
   int group_size_ = 1;
+  run::Pressure pressure_{clock_};
+  std::unique_ptr<energy::Meter> meter_;  // null: there is none, or the profile estimates
   std::atomic<bool> finite_{true};
   WorkerReport report_;
   double leave_deadline_ = 0.0;

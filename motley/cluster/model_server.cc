@@ -12,6 +12,23 @@ namespace {
 
 std::size_t Size(std::int64_t n) { return static_cast<std::size_t>(n); }
 
+double Squared(std::span<const float> values) {
+  // In blocks of floats, so that it is one more pass of vectors over what lies in the cache.
+  constexpr std::size_t kBlock = 1024;
+  double total = 0.0;
+  for (std::size_t begin = 0; begin < values.size(); begin += kBlock) {
+    const std::size_t end = std::min(values.size(), begin + kBlock);
+    float lanes[16] = {};
+    std::size_t i = begin;
+    for (; i + 16 <= end; i += 16) {
+      for (std::size_t k = 0; k < 16; ++k) lanes[k] += values[i + k] * values[i + k];
+    }
+    for (; i < end; ++i) lanes[0] += values[i] * values[i];
+    for (const float lane : lanes) total += static_cast<double>(lane);
+  }
+  return total;
+}
+
 }  // namespace
 
 ModelServer::ModelServer(const graph::Graph& graph, std::vector<float> weights,
@@ -67,8 +84,15 @@ void ModelServer::Begin(Step step) {
   next_ = TakeSpare();
   next_velocity_.resize(parameters_);
   sum_.resize(model_->size());
+  done_.clear();
+  for (std::size_t i = 0; i < step_.contributors.size(); ++i) {
+    done_.push_back(std::make_unique<std::atomic<std::int64_t>>(-1));
+  }
   for (const auto& part : sums_) {
     part->summed = 0;
+    part->samples = 0;
+    part->total_squared = 0.0;
+    part->squared.assign(step_.contributors.size(), 0.0);
     part->waiting.assign(step_.contributors.size(), {});
     part->seen.assign(step_.contributors.size(), false);
   }
@@ -79,16 +103,20 @@ void ModelServer::Begin(Step step) {
 }
 
 base::Result<bool> ModelServer::Add(const std::string& contributor, const StepKey& key,
-                                    std::int64_t offset, std::string floats) {
+                                    std::int64_t offset, std::int64_t samples, std::string floats) {
   const std::shared_lock lock(open_mutex_);
   if (!open_ || key < step_.key) return false;
   if (key != step_.key) {
     return base::InvalidInput("a gradient of step {}, generation {}, which has not begun", key.step,
                               key.generation);
   }
-  const auto found = std::find(step_.contributors.begin(), step_.contributors.end(), contributor);
+  const auto found = std::find_if(step_.contributors.begin(), step_.contributors.end(),
+                                  [&](const auto& one) { return one.name == contributor; });
   if (found == step_.contributors.end()) {
     return base::InvalidInput("a gradient from somebody who has no share in step {}", key.step);
+  }
+  if (samples < 0 || samples > found->samples) {
+    return base::InvalidInput("a gradient over {} of {} samples", samples, found->samples);
   }
   if (floats.size() % sizeof(float) != 0) {
     return base::InvalidInput("{} bytes are no floats", floats.size());
@@ -100,10 +128,15 @@ base::Result<bool> ModelServer::Add(const std::string& contributor, const StepKe
                               offset, offset + count);
   }
   const auto who = static_cast<std::size_t>(found - step_.contributors.begin());
+  std::int64_t said = -1;
+  if (!done_[who]->compare_exchange_strong(said, samples) && said != samples) {
+    return base::InvalidInput("a gradient over {} samples, and then over {}", said, samples);
+  }
   PartSum& part = *sums_[Size(index)];
   const std::lock_guard part_lock(part.mutex);
   if (part.seen[who]) return base::InvalidInput("the gradient at {} twice", offset);
   part.seen[who] = true;
+  part.samples += samples;
   Sum(index, part, who, std::move(floats));
   return true;
 }
@@ -115,18 +148,22 @@ void ModelServer::Sum(int index, PartSum& part, std::size_t contributor, std::st
   for (; part.summed < part.waiting.size() && part.seen[part.summed]; ++part.summed) {
     const std::string bytes = std::exchange(part.waiting[part.summed], {});
     const std::span<const float> values = FloatsOf(bytes);
+    if (index < parts_.parameter_parts()) part.squared[part.summed] = Squared(values);
     if (part.summed == 0) {
       std::memcpy(sum, values.data(), values.size_bytes());
     } else {
       for (std::size_t i = 0; i < values.size(); ++i) sum[i] += values[i];
     }
   }
-  if (part.summed == part.waiting.size()) Finish(index);
+  if (part.summed < part.waiting.size()) return;
+  const auto size = Size(parts_[index].size);
+  if (index < parts_.parameter_parts()) part.total_squared = Squared(std::span(sum, size));
+  Finish(index);
 }
 
 void ModelServer::Finish(int index) {
   if (index >= parts_.parameter_parts()) {
-    if (--buffer_parts_left_ == 0) FinishBuffers();
+    if (--buffer_parts_left_ == 0) FinishBuffers(sums_[Size(index)]->samples);
     return;
   }
   const auto offset = Size(parts_[index].offset), size = Size(parts_[index].size);
@@ -135,8 +172,12 @@ void ModelServer::Finish(int index) {
   std::copy_n(model_->begin() + parts_[index].offset, size, weights.begin());
   std::copy_n(velocity_.begin() + parts_[index].offset, size, velocity.begin());
   const auto sum = std::span<const float>(sum_).subspan(offset, size);
-  if (!optim::SgdUpdate(step_.sgd, sum, step_.samples, weights, velocity))
+  const std::int64_t samples = sums_[Size(index)]->samples;
+  // Without a single sample there is no step to make.
+  const auto sgd = run::ForFewer(step_.sgd, samples, step_.samples);
+  if (samples > 0 && !optim::SgdUpdate(sgd, sum, samples, weights, velocity)) {
     NoteNotFinite("a weight");
+  }
   NotePart(index);
 }
 
@@ -145,13 +186,37 @@ void ModelServer::NotePart(int index) {
   if (++final_parts_ == parts_.count() && step_.on_complete) step_.on_complete();
 }
 
-void ModelServer::FinishBuffers() {
+void ModelServer::FinishBuffers(std::int64_t samples) {
   const auto buffers = std::span(*next_).subspan(parameters_);
   std::copy(model_->begin() + static_cast<std::ptrdiff_t>(parameters_), model_->end(),
             buffers.begin());
-  NoteNotFinite(run::UpdateBuffers(graph_, std::span<const float>(sum_).subspan(parameters_),
-                                   step_.samples, buffers));
+  if (samples > 0) {
+    NoteNotFinite(run::UpdateBuffers(graph_, std::span<const float>(sum_).subspan(parameters_),
+                                     samples, buffers));
+  }
   for (int index = parts_.parameter_parts(); index < parts_.count(); ++index) NotePart(index);
+}
+
+ModelServer::Norms ModelServer::norms() const {
+  Norms norms;
+  for (std::size_t i = 0; i < step_.contributors.size(); ++i) {
+    norms.contributors.push_back({std::max<std::int64_t>(0, *done_[i]), 0.0});
+  }
+  for (const auto& part : sums_) {
+    for (std::size_t i = 0; i < part->squared.size(); ++i) {
+      norms.contributors[i].squared += part->squared[i];
+    }
+    norms.total_squared += part->total_squared;
+  }
+  return norms;
+}
+
+std::int64_t ModelServer::SamplesOf(const std::string& contributor) const {
+  const std::shared_lock lock(open_mutex_);
+  for (std::size_t i = 0; i < step_.contributors.size(); ++i) {
+    if (step_.contributors[i].name == contributor) return std::max<std::int64_t>(0, *done_[i]);
+  }
+  return 0;
 }
 
 void ModelServer::NoteNotFinite(const std::string& what) {

@@ -15,6 +15,7 @@
 #include "motley/cluster/parts.h"
 #include "motley/graph/graph.h"
 #include "motley/optim/sgd.h"
+#include "motley/plan/noise.h"
 
 namespace motley::cluster {
 
@@ -39,8 +40,12 @@ using ModelArray = std::shared_ptr<const std::vector<float>>;
 class ModelServer {
  public:
   struct Step {
+    struct Contributor {
+      std::string name;
+      std::int64_t samples = 0;  // that it was told to do; it may do less
+    };
     StepKey key;
-    std::vector<std::string> contributors;
+    std::vector<Contributor> contributors;
     std::int64_t samples = 0;  // of all of them
     optim::SgdOptions sgd;
     // Part `index` of the next model is final. Called from the threads that add.
@@ -60,11 +65,22 @@ class ModelServer {
 
   // Requires that no step is open.
   void Begin(Step step);
-  // One part of the gradient sum of one contributor. False for a step that is over, as is normal
+  // One part of the gradient sum of one contributor, over `samples` samples: the same number in all
+  // of its parts. When it did less than it was told, the learning rate of this step falls in
+  // proportion, as it would for a smaller batch. False for a step that is over, as is normal
   // after a failure. kInvalidInput, which names what is wrong, for what this contributor may not
   // send: no such part, a part twice, a number that is not finite.
   base::Result<bool> Add(const std::string& contributor, const StepKey& key, std::int64_t offset,
-                         std::string floats);
+                         std::int64_t samples, std::string floats);
+  // The squares of the norms of what the contributors have sent, and of their sum. Requires
+  // Complete().
+  struct Norms {
+    std::vector<plan::GradientNorm> contributors;
+    double total_squared = 0.0;
+  };
+  Norms norms() const;
+  // How many samples its gradient was over, as far as it has sent some; 0 otherwise.
+  std::int64_t SamplesOf(const std::string& contributor) const;
   // Whether every part of the next model is final.
   bool Complete() const { return final_parts_ == parts_.count(); }
   // What of the next model is not finite; empty when all is well. Requires Complete().
@@ -88,13 +104,16 @@ class ModelServer {
 
   struct PartSum {
     std::mutex mutex;
-    std::size_t summed = 0;            // contributors
+    std::size_t summed = 0;       // contributors
+    std::int64_t samples = 0;     // of all who are here
+    std::vector<double> squared;  // by contributor
+    double total_squared = 0.0;
     std::vector<std::string> waiting;  // of contributors whose turn has not come
     std::vector<bool> seen;
   };
   void Sum(int index, PartSum& part, std::size_t contributor, std::string floats);
   void Finish(int index);
-  void FinishBuffers();
+  void FinishBuffers(std::int64_t samples);
   void NotePart(int index);
   void NoteNotFinite(const std::string& what);
 
@@ -109,6 +128,7 @@ class ModelServer {
   mutable std::shared_mutex open_mutex_;
   bool open_ = false;
   Step step_;
+  std::vector<std::unique_ptr<std::atomic<std::int64_t>>> done_;  // by contributor; -1: not said
   std::shared_ptr<std::vector<float>> next_;
   std::vector<float> next_velocity_, sum_;
   std::vector<std::unique_ptr<PartSum>> sums_;

@@ -17,6 +17,7 @@ struct PartToSend {
   proto::Array array = proto::ARRAY_UNKNOWN;
   std::int64_t offset = 0, size = 0;
   ModelArray floats;
+  std::int64_t samples = 0;  // of an update
 };
 
 // As it travels. Keeps the memory of `part`, which was sent before.
@@ -25,6 +26,7 @@ inline void Fill(const PartToSend& item, proto::Part& part) {
   part.set_step(item.key.step);
   part.set_array(item.array);
   part.set_offset(item.offset);
+  part.set_samples(item.samples);
   const std::string_view bytes = BytesOf(
       std::span(*item.floats)
           .subspan(static_cast<std::size_t>(item.offset), static_cast<std::size_t>(item.size)));

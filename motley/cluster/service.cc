@@ -7,7 +7,8 @@ namespace motley::cluster {
 namespace {
 
 Caller CallerOf(const grpc::ServerContext& context) {
-  Caller caller{context.peer(), {}};
+  // A channel inside of this process has no address.
+  Caller caller{context.peer() == "unknown" ? "this process" : context.peer(), {}};
   for (const auto& [key, value] : context.client_metadata()) {
     caller.metadata.emplace(std::string(key.data(), key.size()),
                             std::string(value.data(), value.size()));

@@ -62,6 +62,9 @@ class Session {
   // Of the coordinator's thread.
   bool ready = false, leaving = false, told = false;
   std::optional<proto::Done> done;
+  proto::Ready said;                      // when it was ready
+  double load_began = 0.0, loaded = 0.0;  // when the model went there
+  double accounted = 0.0, joules = 0.0;   // until when, and how much of it
   double compute_seconds = 0.0, wait_seconds = 0.0;
   std::uint64_t last_sequence = 0;  // of the thread that reads reports
 

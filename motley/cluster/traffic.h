@@ -4,15 +4,13 @@
 #include <atomic>
 #include <cstdint>
 
+#include "motley/telemetry/summary.h"
+
 namespace motley::cluster {
 
-// Bytes of messages by what they carry, all machines of a job together, each byte once. Without the
-// few per cent that TLS, HTTP/2 and TCP add.
-struct Bytes {
-  std::int64_t gradient = 0, weights = 0, activations = 0, public_data = 0, private_data = 0,
-               control = 0;
-};
-
+// Counts the bytes of messages by what they carry, all machines of a job together, each byte once.
+// Without the few per cent that TLS, HTTP/2 and TCP add.
+//
 // Thread safety: all calls from any thread.
 class Traffic {
  public:
@@ -20,7 +18,7 @@ class Traffic {
   void Weights(std::int64_t bytes) { weights_ += bytes; }
   void PublicData(std::int64_t bytes) { public_data_ += bytes; }
   void Control(std::int64_t bytes) { control_ += bytes; }
-  Bytes total() const {
+  telemetry::BytesSent total() const {
     return {.gradient = gradient_,
             .weights = weights_,
             .public_data = public_data_,

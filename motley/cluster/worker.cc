@@ -24,7 +24,9 @@ proto::JoinRequest RequestOf(const WorkerOptions& options) {
   request.set_rank(options.rank);
   const int threads =
       options.device.threads > 0 ? options.device.threads : engine::native::UsableCores();
-  request.set_device(fmt::format("native, {} {}", threads, threads == 1 ? "thread" : "threads"));
+  request.set_device(options.device_name.empty() ? fmt::format("native, {} {}", threads,
+                                                               threads == 1 ? "thread" : "threads")
+                                                 : options.device_name);
   return request;
 }
 
@@ -37,7 +39,9 @@ base::Result<WorkerReport> JoinOnce(const WorkerOptions& options, Workshop& work
   MOTLEY_ASSIGN_OR_RETURN(const proto::JoinReply joined, link->Join(RequestOf(options)));
   was_member = true;
   if (options.on_note) {
-    options.on_note(fmt::format("joined {} as {}", options.coordinator, joined.worker()));
+    options.on_note(options.channel != nullptr
+                        ? fmt::format("joined as {}", joined.worker())
+                        : fmt::format("joined {} as {}", options.coordinator, joined.worker()));
   }
   return Member(options, link, joined, workshop, leave).Run();
 }

@@ -5,12 +5,15 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "motley/base/status.h"
 #include "motley/cluster/cluster.pb.h"
 #include "motley/cluster/security.h"
 #include "motley/engine/device.h"
+#include "motley/plan/energy.h"
 
 namespace grpc {
 class Channel;
@@ -32,7 +35,15 @@ struct WorkerOptions {
   // towards the coordinator.
   std::string address;
   engine::DeviceOptions device;
-  MakeDevice make_device;  // empty: the native CPU device
+  MakeDevice make_device;   // empty: the native CPU device
+  std::string device_name;  // for people: "native, 2 threads"; empty: of the options
+  // Samples that stay here: a dataset as in a job file. Only this worker trains on them.
+  std::string private_data;
+  std::optional<plan::PowerProfile> power;  // for estimates; none: measured where there are meters
+  std::filesystem::path sysfs = "/sys";     // where meters are; empty: not looked for
+  // How fast the device is, measured at joining; 0: it is not, and all shares start equal.
+  double probe_seconds = 2.0;
+  std::filesystem::path probe_cache;
   // A copy of the job's data, if there is one: a dataset as in a job file; empty: what the job
   // itself names, if it is here. Another content, or none: samples come from the coordinator.
   std::string data;
@@ -41,6 +52,10 @@ struct WorkerOptions {
   // How long a worker goes on trying when the coordinator cannot be reached.
   double retry_seconds = 120.0;
   std::function<void(const std::string& message)> on_note;  // one line for people
+  // Every message that this worker sends, as it is before encryption, from any thread. For those
+  // who want to see for themselves what leaves the machine. Without what Gloo sends inside of a
+  // group: sums of gradients, and nothing else is given to it.
+  std::function<void(std::string_view bytes)> on_sent;
 };
 
 struct WorkerReport {

@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "motley/cluster/job.h"
+#include "motley/data/memory_dataset.h"
 #include "motley/data/open.h"
+#include "motley/data/pooled_dataset.h"
 
 namespace motley::cluster {
 namespace {
@@ -46,18 +48,38 @@ data::DataPair FindOwnCopy(const WorkerOptions& options, const proto::Job& job) 
   return std::move(opened).value();
 }
 
+base::Result<std::shared_ptr<const data::Dataset>> OpenPrivate(const WorkerOptions& options,
+                                                               const proto::Job& job) {
+  if (options.private_data.empty()) return std::shared_ptr<const data::Dataset>();
+  MOTLEY_RETURN_IF_ERROR(CheckSet(job.train()));
+  data::MemoryDataset::Parts none;
+  none.shape = {job.train().channels(), job.train().height(), job.train().width()};
+  none.classes.assign(job.train().classes().begin(), job.train().classes().end());
+  return data::OpenLike(options.private_data, data::MemoryDataset(std::move(none)),
+                        {.cache = options.data_cache,
+                         .resize_height = job.resize_height(),
+                         .resize_width = job.resize_width(),
+                         .fetch = false,
+                         .train_place = "private data"});
+}
+
 WorkerData::WorkerData(const WorkerOptions& options, const proto::Job& job, data::DataPair sets,
+                       std::shared_ptr<const data::Dataset> secret, const std::string& worker,
                        data::Transform train_transform, data::Transform test_transform)
-    : seed_(job.seed()),
+    : open_{job.seed(), sets.train->size(), {}},
+      own_{data::PrivateSeed(job.seed(), worker), secret == nullptr ? 0 : secret->size(), {}},
+      own_base_(data::FirstPrivateId(worker)),
       sets_(std::move(sets)),
       test_transform_(std::move(test_transform)),
-      loader_(sets_.train, std::move(train_transform),
-              {.threads = options.loader_threads, .seed = job.seed()}) {}
+      loader_(
+          secret == nullptr ? sets_.train
+                            : std::make_shared<data::PooledDataset>(sets_.train, std::move(secret)),
+          std::move(train_transform), {.threads = options.loader_threads, .seed = job.seed()}) {}
 
-base::Result<std::unique_ptr<WorkerData>> WorkerData::Open(const WorkerOptions& options,
-                                                           const proto::Job& job,
-                                                           const data::DataPair& own,
-                                                           const std::shared_ptr<Link>& link) {
+base::Result<std::unique_ptr<WorkerData>> WorkerData::Open(
+    const WorkerOptions& options, const proto::Job& job, const data::DataPair& own,
+    std::shared_ptr<const data::Dataset> secret, const std::string& worker,
+    const std::shared_ptr<Link>& link) {
   MOTLEY_RETURN_IF_ERROR(CheckSet(job.train()));
   MOTLEY_RETURN_IF_ERROR(CheckSet(job.test()));
   data::DataPair sets = own;
@@ -77,52 +99,73 @@ base::Result<std::unique_ptr<WorkerData>> WorkerData::Open(const WorkerOptions& 
   MOTLEY_ASSIGN_OR_RETURN(const data::Transform test, ToTransform(job, /*training=*/false));
   MOTLEY_RETURN_IF_ERROR(train.Check(*sets.train).In("the coordinator's job"));
   MOTLEY_RETURN_IF_ERROR(test.Check(*sets.test).In("the coordinator's job"));
-  std::unique_ptr<WorkerData> data(new WorkerData(options, job, sets, train, test));
+  std::unique_ptr<WorkerData> data(
+      new WorkerData(options, job, sets, std::move(secret), worker, train, test));
   data->remote_train_ = std::move(remote_train);
   data->remote_test_ = std::move(remote_test);
   return data;
 }
 
-base::Result<data::Ticket> WorkerData::TicketOf(const proto::Range& range) const {
-  const bool fits =
-      range.begin() >= 0 && range.begin() <= range.end() && range.end() <= sets_.train->size();
-  if (fits) return data::Ticket{range.epoch(), range.begin(), range.end()};
-  return base::InvalidInput("samples {} to {} of an epoch of {}", range.begin(), range.end(),
-                            sets_.train->size());
+base::Result<WorkerData::Wanted> WorkerData::WantedOf(const proto::Train::Part& part) const {
+  Wanted wanted;
+  const auto take = [](const auto& ranges, std::int64_t size,
+                       std::vector<data::Ticket>& tickets) -> base::Status {
+    for (const proto::Range& range : ranges) {
+      if (range.begin() < 0 || range.begin() > range.end() || range.end() > size) {
+        return base::InvalidInput("samples {} to {} of an epoch of {}", range.begin(), range.end(),
+                                  size);
+      }
+      if (range.end() > range.begin()) {
+        tickets.push_back({range.epoch(), range.begin(), range.end()});
+      }
+    }
+    return {};
+  };
+  MOTLEY_RETURN_IF_ERROR(take(part.open(), open_.size, wanted.open));
+  MOTLEY_RETURN_IF_ERROR(take(part.own(), own_.size, wanted.own));
+  return wanted;
 }
 
-const data::Permutation& WorkerData::Order(std::uint64_t epoch) {
-  const auto found = orders_.find(epoch);
-  if (found != orders_.end()) return found->second;
-  if (orders_.size() > 1) orders_.erase(orders_.begin());
-  return orders_.emplace(epoch, data::Permutation(sets_.train->size(), seed_, epoch)).first->second;
+const data::Permutation& WorkerData::Orders::Of(std::uint64_t epoch) {
+  const auto found = epochs.find(epoch);
+  if (found != epochs.end()) return found->second;
+  if (epochs.size() > 1) epochs.erase(epochs.begin());
+  return epochs.emplace(epoch, data::Permutation(size, seed, epoch)).first->second;
 }
 
-base::Status WorkerData::Submit(const data::Ticket& ticket) {
-  std::vector<data::SampleId> ids = Order(ticket.epoch).Ids(ticket);
+void WorkerData::Submit(const Wanted& wanted) {
+  std::vector<data::SampleId> ids;
+  std::uint64_t epoch = 0;
+  for (const data::Ticket& ticket : wanted.open) {
+    const std::vector<data::SampleId> some = open_.Of(ticket.epoch).Ids(ticket);
+    ids.insert(ids.end(), some.begin(), some.end());
+    epoch = ticket.epoch;
+  }
   if (remote_train_ != nullptr) remote_train_->Prefetch(ids);
-  loader_.Submit(std::move(ids), ticket.epoch);
-  submitted_.push_back(ticket);
-  return {};
+  for (const data::Ticket& ticket : wanted.own) {
+    for (const data::SampleId id : own_.Of(ticket.epoch).Ids(ticket)) ids.push_back(own_base_ + id);
+    epoch = ticket.epoch;
+  }
+  loader_.Submit(std::move(ids), epoch);
+  submitted_.push_back(wanted);
 }
 
 base::Result<data::Batch> WorkerData::Take(
-    const proto::Range& range, const google::protobuf::RepeatedPtrField<proto::Range>& next) {
-  MOTLEY_ASSIGN_OR_RETURN(const data::Ticket ticket, TicketOf(range));
-  if (ticket.size() == 0) return data::Batch{};
+    const proto::Train::Part& part,
+    const google::protobuf::RepeatedPtrField<proto::Train::Part>& next) {
+  MOTLEY_ASSIGN_OR_RETURN(const Wanted wanted, WantedOf(part));
+  if (wanted.empty()) return data::Batch{};
   // What was prepared and is not wanted, because the shares have changed, is passed over.
-  const bool prepared = std::find(submitted_.begin(), submitted_.end(), ticket) != submitted_.end();
-  while (!submitted_.empty() && !(prepared && submitted_.front() == ticket)) {
+  const bool prepared = std::find(submitted_.begin(), submitted_.end(), wanted) != submitted_.end();
+  while (!submitted_.empty() && !(prepared && submitted_.front() == wanted)) {
     MOTLEY_ASSIGN_OR_RETURN(const data::Batch unwanted, loader_.Next());
     submitted_.pop_front();
   }
-  if (submitted_.empty()) MOTLEY_RETURN_IF_ERROR(Submit(ticket));
-  for (const proto::Range& later : next) {
-    MOTLEY_ASSIGN_OR_RETURN(const data::Ticket ahead, TicketOf(later));
+  if (submitted_.empty()) Submit(wanted);
+  for (const proto::Train::Part& later : next) {
+    MOTLEY_ASSIGN_OR_RETURN(const Wanted ahead, WantedOf(later));
     const bool known = std::find(submitted_.begin(), submitted_.end(), ahead) != submitted_.end();
-    if (ahead.size() > 0 && !known && submitted_.size() < kMaxAhead) {
-      MOTLEY_RETURN_IF_ERROR(Submit(ahead));
-    }
+    if (!ahead.empty() && !known && submitted_.size() < kMaxAhead) Submit(ahead);
   }
   MOTLEY_ASSIGN_OR_RETURN(data::Batch batch, loader_.Next());
   submitted_.pop_front();

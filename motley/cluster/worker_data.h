@@ -21,20 +21,29 @@ namespace motley::cluster {
 // A worker's own copy of the job's data, if it has one with the same content; notes why not.
 data::DataPair FindOwnCopy(const WorkerOptions& options, const proto::Job& job);
 
+// The private samples of this worker; null when it has none. Refuses what does not fit the job:
+// another shape, other classes.
+base::Result<std::shared_ptr<const data::Dataset>> OpenPrivate(const WorkerOptions& options,
+                                                               const proto::Job& job);
+
 // The samples that a worker is told to compute, prepared ahead of time.
 //
 // Thread safety: none.
 class WorkerData {
  public:
-  // From `own`, or, where that has no sets, from the coordinator.
+  // Public samples from `own`, or, where that has no sets, from the coordinator. Private ones from
+  // `secret`, which may be null, in an order of their own that `worker`'s name gives.
   static base::Result<std::unique_ptr<WorkerData>> Open(const WorkerOptions& options,
                                                         const proto::Job& job,
                                                         const data::DataPair& own,
+                                                        std::shared_ptr<const data::Dataset> secret,
+                                                        const std::string& worker,
                                                         const std::shared_ptr<Link>& link);
 
-  // The samples of `range`, and begins to prepare those of `next`.
-  base::Result<data::Batch> Take(const proto::Range& range,
-                                 const google::protobuf::RepeatedPtrField<proto::Range>& next);
+  // The samples of `part`, and begins to prepare those of `next`.
+  base::Result<data::Batch> Take(
+      const proto::Train::Part& part,
+      const google::protobuf::RepeatedPtrField<proto::Train::Part>& next);
 
   const std::shared_ptr<const data::Dataset>& test() const { return sets_.test; }
   const data::Transform& test_transform() const { return test_transform_; }
@@ -42,18 +51,32 @@ class WorkerData {
   void PrefetchTest(const std::vector<data::SampleId>& ids);
 
  private:
-  WorkerData(const WorkerOptions& options, const proto::Job& job, data::DataPair sets,
-             data::Transform train_transform, data::Transform test_transform);
-  base::Status Submit(const data::Ticket& ticket);
-  base::Result<data::Ticket> TicketOf(const proto::Range& range) const;
-  const data::Permutation& Order(std::uint64_t epoch);
+  // What a loader was told to prepare: ranges of the two pools.
+  struct Wanted {
+    std::vector<data::Ticket> open, own;
+    bool operator==(const Wanted&) const = default;
+    bool empty() const { return open.empty() && own.empty(); }
+  };
+  // The orders of the last epochs of one pool.
+  struct Orders {
+    std::uint64_t seed = 0;
+    std::int64_t size = 0;
+    std::map<std::uint64_t, data::Permutation> epochs;
+    const data::Permutation& Of(std::uint64_t epoch);
+  };
 
-  const std::uint64_t seed_;
+  WorkerData(const WorkerOptions& options, const proto::Job& job, data::DataPair sets,
+             std::shared_ptr<const data::Dataset> secret, const std::string& worker,
+             data::Transform train_transform, data::Transform test_transform);
+  void Submit(const Wanted& wanted);
+  base::Result<Wanted> WantedOf(const proto::Train::Part& part) const;
+
+  Orders open_, own_;
+  const data::SampleId own_base_;  // of the ids of private samples
   const data::DataPair sets_;
   const data::Transform test_transform_;
   std::shared_ptr<RemoteDataset> remote_train_, remote_test_;
-  std::map<std::uint64_t, data::Permutation> orders_;  // of the last epochs
-  std::deque<data::Ticket> submitted_;                 // in the order of the loader
+  std::deque<Wanted> submitted_;  // in the order of the loader
   data::Loader loader_;
 };
 

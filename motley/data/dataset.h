@@ -25,7 +25,10 @@ class Dataset {
   virtual int width() const = 0;
   virtual const std::vector<std::string>& classes() const = 0;
 
-  // Requires id < size().
+  // Ids count from 0, but for those of private samples beside public ones (PooledDataset).
+  virtual bool Contains(SampleId id) const { return id < static_cast<SampleId>(size()); }
+
+  // Requires Contains(id).
   virtual std::int32_t label(SampleId id) const = 0;
 
   // Writes channels * height * width bytes. Fails with the file and the place when a compressed

@@ -113,6 +113,64 @@ base::Status Ledger::GiveBack(const Ticket& ticket) {
   return {};
 }
 
+std::vector<Ticket> Ledger::TakeWithin(std::int64_t count, std::int64_t begin, std::int64_t end) {
+  std::vector<Ticket> tickets;
+  auto at = free_.lower_bound(begin);
+  // The one before may reach into it.
+  if (at != free_.begin() && std::prev(at)->second > begin) --at;
+  while (count > 0 && at != free_.end() && at->first < end) {
+    const auto [free_begin, free_end] = *at;
+    const std::int64_t from = std::max(free_begin, begin);
+    const std::int64_t to = std::min({free_end, end, from + count});
+    at = free_.erase(at);
+    if (free_begin < from) free_.emplace_hint(at, free_begin, from);
+    if (to < free_end) at = free_.emplace_hint(at, to, free_end);
+    out_.emplace(from, to);
+    tickets.push_back({.epoch = epoch_, .begin = from, .end = to});
+    count -= to - from;
+  }
+  return tickets;
+}
+
+std::int64_t Ledger::FreeWithin(std::int64_t begin, std::int64_t end) const {
+  std::int64_t count = 0;
+  for (const auto& [free_begin, free_end] : free_) {
+    count += std::max<std::int64_t>(0, std::min(free_end, end) - std::max(free_begin, begin));
+  }
+  return count;
+}
+
+base::Status Ledger::CommitParts(const Ticket& ticket, const std::vector<Range>& done) {
+  std::int64_t position = ticket.begin;
+  for (const auto& [begin, end] : done) {
+    if (begin < position || end <= begin || end > ticket.end) {
+      return base::InvalidInput("[{}, {}) is no part of ticket [{}, {})", begin, end, ticket.begin,
+                                ticket.end);
+    }
+    position = end;
+  }
+  MOTLEY_RETURN_IF_ERROR(TakeBack(out_, epoch_, ticket));
+  position = ticket.begin;
+  for (const auto& [begin, end] : done) {
+    if (begin > position) AddMerged(free_, position, begin);
+    AddMerged(committed_, begin, end);
+    committed_count_ += end - begin;
+    position = end;
+  }
+  if (position < ticket.end) AddMerged(free_, position, ticket.end);
+  return {};
+}
+
+std::int64_t Ledger::Forgo(std::int64_t begin, std::int64_t end) {
+  std::int64_t count = 0;
+  for (const Ticket& ticket : TakeWithin(end - begin, begin, end)) {
+    out_.erase(ticket.begin);
+    count += ticket.size();
+  }
+  forgone_ += count;
+  return count;
+}
+
 std::vector<Ledger::Range> Ledger::CommittedRanges() const {
   return {committed_.begin(), committed_.end()};
 }

@@ -48,21 +48,31 @@ class Ledger {
 
   // The lowest positions that nobody has: contiguous, at most `count`. None when all are out.
   std::optional<Ticket> Take(std::int64_t count);
+  // The lowest `count` positions in [begin, end) that nobody has, or as many as there are.
+  std::vector<Ticket> TakeWithin(std::int64_t count, std::int64_t begin, std::int64_t end);
+  std::int64_t FreeWithin(std::int64_t begin, std::int64_t end) const;
   // Fails if the ticket is not out exactly as it was taken, or is of another epoch.
   base::Status Commit(const Ticket& ticket);
   base::Status GiveBack(const Ticket& ticket);
+  // Commits what was done of a ticket, as sorted ranges of positions inside of it, and gives the
+  // rest back.
+  base::Status CommitParts(const Ticket& ticket, const std::vector<Range>& done);
+  // Positions that nobody will be able to compute: those of [begin, end) that are free now. They
+  // stay uncommitted, and the epoch is complete without them. Returns how many there are.
+  std::int64_t Forgo(std::int64_t begin, std::int64_t end);
 
   std::uint64_t epoch() const { return epoch_; }
   std::int64_t size() const { return size_; }
   std::int64_t committed() const { return committed_count_; }
-  bool Complete() const { return committed_count_ == size_; }
+  std::int64_t forgone() const { return forgone_; }
+  bool Complete() const { return committed_count_ + forgone_ == size_; }
   // Sorted, merged.
   std::vector<Range> CommittedRanges() const;
 
  private:
   std::uint64_t epoch_;
   std::int64_t size_;
-  std::int64_t committed_count_ = 0;
+  std::int64_t committed_count_ = 0, forgone_ = 0;
   std::map<std::int64_t, std::int64_t> free_;       // begin -> end
   std::map<std::int64_t, std::int64_t> out_;        // begin -> end
   std::map<std::int64_t, std::int64_t> committed_;  // begin -> end

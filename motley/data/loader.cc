@@ -159,8 +159,7 @@ class Loader::Impl {
 
   base::Status Load(Batch& batch, std::size_t position, std::span<std::uint8_t> pixels) const {
     const SampleId id = batch.ids[position];
-    MOTLEY_CHECK(id < static_cast<SampleId>(dataset_->size()), "sample {} of {}", id,
-                 dataset_->size());
+    MOTLEY_CHECK(dataset_->Contains(id), "sample {} of {}", id, dataset_->size());
     try {
       MOTLEY_RETURN_IF_ERROR(dataset_->Decode(id, pixels));
     } catch (const std::exception& error) {

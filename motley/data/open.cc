@@ -109,6 +109,27 @@ base::Result<DataPair> Open(const std::string& train, const std::string& test,
   return pair;
 }
 
+base::Result<std::shared_ptr<const Dataset>> OpenLike(const std::string& spec, const Dataset& like,
+                                                      const OpenOptions& options) {
+  std::shared_ptr<const Dataset> set;
+  MOTLEY_RETURN_IF_ERROR(Opening(spec, options.train_place, [&]() -> base::Status {
+    MOTLEY_ASSIGN_OR_RETURN(const std::unique_ptr<Source> source, OpenSource(spec, options));
+    MOTLEY_ASSIGN_OR_RETURN(set, source->Open(Part::kTrain, &like));
+    if (set->channels() != like.channels() || set->height() != like.height() ||
+        set->width() != like.width()) {
+      return base::InvalidInput("data '{}': its images are {}x{}x{}, and the job's {}x{}x{}", spec,
+                                set->channels(), set->height(), set->width(), like.channels(),
+                                like.height(), like.width());
+    }
+    if (set->classes() != like.classes()) {
+      return base::InvalidInput("data '{}': it has {} classes that are not the job's {}", spec,
+                                set->classes().size(), like.classes().size());
+    }
+    return {};
+  }));
+  return set;
+}
+
 std::string AbsoluteSpec(const std::string& spec) {
   const auto place = SplitPlace(spec);
   if (!place || place->second.empty()) return spec;

@@ -34,6 +34,12 @@ struct OpenOptions {
 base::Result<DataPair> Open(const std::string& train, const std::string& test,
                             const OpenOptions& options);
 
+// The training part of `spec`, or all of it when it is not divided, to be used together with a set
+// that has the shape and the classes of `like`. It need not have samples of every class; refuses
+// other classes and another shape.
+base::Result<std::shared_ptr<const Dataset>> OpenLike(const std::string& spec, const Dataset& like,
+                                                      const OpenOptions& options);
+
 // The same set, named so that it is found from any folder: "idx:data" -> "idx:/home/me/data".
 std::string AbsoluteSpec(const std::string& spec);
 

@@ -29,6 +29,7 @@ struct StepRequest {
   const std::atomic<bool>* cancel = nullptr;
   // Announces that gradient[offset, offset + count) is final while the rest is still being
   // computed. Called from any of the device's threads, at most once per element, not concurrently.
+  // Before the deadline only when the step will not stop at it any more.
   std::function<void(std::int64_t offset, std::int64_t count)> on_bucket;
 
   // Results, overwritten. Sums over samples, never means.
@@ -42,6 +43,9 @@ struct StepResult {
   std::int64_t samples_done = 0;  // how many samples of the batch are in the sums,
   std::vector<std::pair<std::int64_t, std::int64_t>> done;  // and which: sorted ranges [begin, end)
   double seconds = 0.0;                                     // compute time
+  // Of the processor, all threads of the device together; 0 where it cannot be told. Less than
+  // seconds x threads when others use the processor too, or threads waited.
+  double cpu_seconds = 0.0;
 };
 
 // Forward only, as a trained net is used: running statistics, no dropout.
@@ -102,6 +106,7 @@ class Device {
 
 struct DeviceOptions {
   int threads = 0;            // lanes; 0: one for every core that this process may use
+  std::vector<int> cores;     // instead: one lane on each of these
   std::int64_t bn_batch = 0;  // 0: statistics over the whole batch of a step
   std::map<std::string, std::string> kernel_choices;  // used instead of measuring
   // A file of measurements to use and add to; empty: measure, and forget.

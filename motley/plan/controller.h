@@ -4,16 +4,23 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
+#include "motley/plan/energy.h"
 #include "motley/plan/plan.h"
+#include "motley/plan/speed_curve.h"
 
 namespace motley::plan {
 
 // What happens to a job, as far as a plan may depend on it.
 struct DeviceJoined {
   std::string device;
+  std::optional<SpeedCurve> curve;     // none: it was not probed
+  double communication_seconds = 0.0;  // of a step: gradient there, model back
+  std::optional<PowerProfile> power;
+  std::int64_t private_samples = 0;  // in an epoch
 };
 struct DeviceLost {
   std::string device;
@@ -24,11 +31,27 @@ struct StepDone {
     std::string device;
     std::int64_t samples = 0;
     double compute_seconds = 0.0;
+    // The part of the time, in [0, 1], in which the kernel let it wait for a processor since the
+    // step before; 0 where that is not known.
+    double pressure = 0.0;
   };
   std::int64_t step = 0;
+  double seconds = 0.0;           // from beginning to end, all of it
+  std::int64_t samples_left = 0;  // of the whole job; 0 when unknown
+  bool short_step = false;        // some stopped at their deadline
+  std::optional<double> noise;    // the gradient noise scale, in samples, where it is known
   std::vector<Part> parts;
 };
 using Event = std::variant<DeviceJoined, DeviceLost, StepDone>;
+
+// Something that a controller wants to be remembered: a decision, or what came of one.
+struct Note {
+  std::string event;    // its name in the events: "decision", "outcome"
+  std::string message;  // one sentence for people
+  // For programs.
+  std::vector<std::pair<std::string, std::string>> texts;
+  std::vector<std::pair<std::string, double>> numbers;
+};
 
 // Events in, plans out: the whole interface between deciding and doing. A controller sees neither
 // sockets nor threads, so the same one drives real and virtual clusters.
@@ -39,6 +62,8 @@ class Controller {
   virtual ~Controller() = default;
   // The plan from the next step boundary on; none: the one before stands.
   virtual std::optional<Plan> OnEvent(const Event& event) = 0;
+  // What there is to remember since the last call.
+  virtual std::vector<Note> TakeNotes() { return {}; }
 };
 
 }  // namespace motley::plan

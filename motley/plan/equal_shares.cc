@@ -1,6 +1,7 @@
 #include "motley/plan/equal_shares.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "motley/plan/shares.h"
 
@@ -23,7 +24,18 @@ std::optional<Plan> EqualShares::OnEvent(const Event& event) {
   for (std::size_t i = 0; i < devices_.size(); ++i) {
     plan.shares.push_back({devices_[i], shares[i]});
   }
+  std::vector<std::string> words;
+  for (const Share& share : plan.shares) {
+    words.push_back(fmt::format("{} {}", share.device, share.samples));
+  }
+  const std::string after = fmt::format("{}", fmt::join(words, ", "));
+  notes_.push_back({"decision",
+                    fmt::format("shares {}: {}", after, plan.reason),
+                    {{"reason", plan.reason}, {"after", after}},
+                    {}});
   return plan;
 }
+
+std::vector<Note> EqualShares::TakeNotes() { return std::exchange(notes_, {}); }
 
 }  // namespace motley::plan

@@ -15,10 +15,12 @@ class EqualShares final : public Controller {
   // Shares are multiples of `multiple`.
   EqualShares(std::int64_t batch, std::int64_t multiple) : batch_(batch), multiple_(multiple) {}
   std::optional<Plan> OnEvent(const Event& event) override;
+  std::vector<Note> TakeNotes() override;
 
  private:
   const std::int64_t batch_, multiple_;
   std::vector<std::string> devices_;
+  std::vector<Note> notes_;
 };
 
 }  // namespace motley::plan

@@ -19,6 +19,10 @@ struct Share {
 struct Plan {
   std::vector<Share> shares;  // their sum is the batch; a device that is missing has 0
   std::string reason;         // for people
+  // Of one step; 0: nobody knows. Without the part of each device that a step may last.
+  double predicted_seconds = 0.0;
+  // When the devices cannot do the job's whole batch: what the learning rate is multiplied by.
+  double learning_rate_factor = 1.0;
 };
 
 }  // namespace motley::plan

@@ -11,6 +11,7 @@
 #include "motley/base/status.h"
 #include "motley/data/ledger.h"
 #include "motley/graph/graph.h"
+#include "motley/run/pools.h"
 
 namespace motley::run {
 
@@ -26,13 +27,14 @@ struct Evaluation {
 // A state whose `committed` ranges cover the whole epoch stands just before that epoch's
 // evaluation; after the evaluation the epoch counts up and the ranges are empty again.
 struct TrainState {
-  std::int64_t step = 0;         // steps committed
-  std::int64_t samples = 0;      // samples committed, all epochs
-  double seconds = 0.0;          // time so far, evaluations and checkpoints included
-  double compute_seconds = 0.0;  // of it, in training steps of the device
-  double wait_seconds = 0.0;     // of it, waiting for data
-  std::uint64_t epoch = 0;       // counts from 0: epochs completed and evaluated
-  std::int64_t epoch_size = 0;
+  std::int64_t step = 0;                       // steps committed
+  std::int64_t samples = 0;                    // samples committed, all epochs
+  double seconds = 0.0;                        // time so far, evaluations and checkpoints included
+  double compute_seconds = 0.0;                // of it, in training steps of the device
+  double wait_seconds = 0.0;                   // of it, waiting for data
+  std::uint64_t epoch = 0;                     // counts from 0: epochs completed and evaluated
+  std::int64_t epoch_size = 0;                 // public and private samples together
+  std::vector<PrivatePool> private_pools;      // the last ones of them, in order
   std::vector<data::Ledger::Range> committed;  // of this epoch
   double epoch_loss_sum = 0.0;                 // of the committed samples of this epoch
   std::int64_t epoch_correct = 0;

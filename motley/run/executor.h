@@ -47,7 +47,8 @@ class Executor {
   virtual void StartNextEpoch() = 0;
 
   // Trains on the next samples of the epoch, updates the model and commits them: all or nothing.
-  // Requires that the epoch is not complete.
+  // Without samples in the update there was nothing left that could be trained on, and the epoch is
+  // complete. Requires that it was not before.
   virtual base::Result<Update> Step(const optim::SgdOptions& sgd) = 0;
 
   // Mean loss and accuracy over the whole test set.

@@ -46,6 +46,7 @@ base::Result<TrainReport> Loop::Run() {
   }
   MOTLEY_RETURN_IF_ERROR(executor_.Capture(state_));
   state_.seconds = SecondsSoFar();
+  state_.epoch_size = executor_.ledger().size();
   state_.committed = executor_.ledger().CommittedRanges();
   report_.reason = *reason;
   report_.test = state_.test;
@@ -122,6 +123,7 @@ base::Status Loop::Step() {
   state_.wait_seconds += update.wait_seconds;
   state_.compute_seconds += update.compute_seconds;
   if (!update.not_finite.empty()) return Diverged(update.not_finite, state_.step + 1);
+  if (update.samples == 0) return {};  // nothing of the epoch is left that anybody could compute
   ++state_.step;
   state_.samples += update.samples;
   state_.epoch_loss_sum += update.loss_sum;
@@ -216,6 +218,7 @@ base::Status Loop::Save() {
     return Diverged("a weight", state_.step);
   }
   state_.seconds = SecondsSoFar();
+  state_.epoch_size = executor_.ledger().size();
   state_.committed = executor_.ledger().CommittedRanges();
   MOTLEY_RETURN_IF_ERROR(
       SaveCheckpoint(options_.checkpoints, executor_.graph(), state_, options_.keep_checkpoints));

@@ -84,6 +84,24 @@ class Fields {
     return ranges;
   }
 
+  // None when the key is missing: only jobs with private samples have it.
+  std::vector<PrivatePool> Pools(const char* key) {
+    std::vector<PrivatePool> pools;
+    if (!object_.is_object() || !object_.contains(key)) return pools;
+    const json& value = Get(key);
+    if (!value.is_array()) Refuse(fmt::format("'{}' is no list", key));
+    for (const json& one : value) {
+      Fields fields(one, fmt::format("{}: '{}'", place_, key));
+      pools.push_back(
+          {fields.Text("device"), fields.Integer("samples", 1, kMaxCount), fields.Text("sha256")});
+      if (!fields.status().ok()) {
+        if (status_.ok()) status_ = fields.status();
+        break;
+      }
+    }
+    return pools;
+  }
+
   Fields Object(const char* key) { return Fields(Get(key), fmt::format("{}: '{}'", place_, key)); }
 
   void Refuse(const std::string& reason) {
@@ -128,6 +146,12 @@ base::Result<Evaluation> ParseEvaluation(Fields fields) {
 
 // What the keys must satisfy together.
 base::Status CheckLedger(const TrainState& state, const std::string& origin) {
+  std::int64_t others = state.epoch_size;
+  for (const PrivatePool& pool : state.private_pools) others -= std::min(pool.size, others);
+  if (others <= 0) {
+    return base::InvalidInput("{}: an epoch of {} samples has no public ones", origin,
+                              state.epoch_size);
+  }
   auto ledger = data::Ledger::Restore(state.epoch, state.epoch_size, state.committed);
   if (!ledger.ok()) return std::move(ledger).status().In(origin + ": 'committed'");
   if (state.samples < ledger->committed()) {
@@ -144,26 +168,30 @@ base::Status CheckLedger(const TrainState& state, const std::string& origin) {
 }  // namespace
 
 std::string ManifestText(const TrainState& state, const StateFile& file) {
-  const ordered_json text = {{"format", kFormat},
-                             {"version", kManifestVersion},
-                             {"step", state.step},
-                             {"samples", state.samples},
-                             {"seconds", state.seconds},
-                             {"compute_seconds", state.compute_seconds},
-                             {"wait_seconds", state.wait_seconds},
-                             {"epoch", state.epoch},
-                             {"epoch_size", state.epoch_size},
-                             {"committed", state.committed},
-                             {"epoch_loss_sum", state.epoch_loss_sum},
-                             {"epoch_correct", state.epoch_correct},
-                             {"test",
-                              {{"loss", state.test.loss},
-                               {"accuracy", state.test.accuracy},
-                               {"samples", state.test.samples}}},
-                             {"state_bytes", file.bytes},
-                             {"state_sha256", file.sha256},
-                             {"kernel_choices", state.kernel_choices},
-                             {"job", state.job}};
+  ordered_json text = {{"format", kFormat},
+                       {"version", kManifestVersion},
+                       {"step", state.step},
+                       {"samples", state.samples},
+                       {"seconds", state.seconds},
+                       {"compute_seconds", state.compute_seconds},
+                       {"wait_seconds", state.wait_seconds},
+                       {"epoch", state.epoch},
+                       {"epoch_size", state.epoch_size},
+                       {"committed", state.committed},
+                       {"epoch_loss_sum", state.epoch_loss_sum},
+                       {"epoch_correct", state.epoch_correct},
+                       {"test",
+                        {{"loss", state.test.loss},
+                         {"accuracy", state.test.accuracy},
+                         {"samples", state.test.samples}}},
+                       {"state_bytes", file.bytes},
+                       {"state_sha256", file.sha256},
+                       {"kernel_choices", state.kernel_choices},
+                       {"job", state.job}};
+  for (const PrivatePool& pool : state.private_pools) {
+    text["private_pools"].push_back(
+        {{"device", pool.device}, {"samples", pool.size}, {"sha256", pool.sha256}});
+  }
   return text.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 
@@ -188,6 +216,7 @@ base::Result<Manifest> ParseManifest(std::string_view text, const std::string& o
   state.epoch = static_cast<std::uint64_t>(fields.Integer("epoch", 0, kMaxCount));
   state.epoch_size = fields.Integer("epoch_size", 1, kMaxCount);
   state.committed = fields.Ranges("committed");
+  state.private_pools = fields.Pools("private_pools");
   state.epoch_loss_sum = fields.Number("epoch_loss_sum");
   state.epoch_correct = fields.Integer("epoch_correct", 0, kMax);
   manifest.file.bytes = fields.Integer("state_bytes", 0, kMax);

@@ -32,6 +32,11 @@ base::Status CheckState(const TrainState& state, const graph::Graph& graph,
   MOTLEY_CHECK(state.weights.size() == parameters && state.velocity.size() == parameters &&
                    state.buffers.size() == static_cast<std::size_t>(graph.buffer_count()),
                "the state does not fit the net '{}'", graph.name());
+  if (!state.private_pools.empty()) {
+    return base::InvalidInput("the checkpoint is of a job with private samples of '{}'",
+                              state.private_pools.front().device)
+        .WithFix("go on with the devices that have them");
+  }
   if (state.epoch_size != train.size()) {
     return base::InvalidInput("the checkpoint is of a training set of {} samples; this one has {}",
                               state.epoch_size, train.size())

@@ -22,6 +22,13 @@ bool AllFinite(std::span<const float> values) {
   return true;
 }
 
+optim::SgdOptions ForFewer(optim::SgdOptions sgd, std::int64_t samples, std::int64_t planned) {
+  if (samples < planned) {
+    sgd.learning_rate *= static_cast<float>(samples) / static_cast<float>(planned);
+  }
+  return sgd;
+}
+
 std::string UpdateBuffers(const graph::Graph& graph, std::span<const float> sums,
                           std::int64_t samples, std::span<float> buffers) {
   const auto n = static_cast<float>(samples);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "motley/graph/graph.h"
+#include "motley/optim/sgd.h"
 
 namespace motley::run {
 
@@ -14,6 +15,10 @@ namespace motley::run {
 // quotes; empty when all are.
 std::string UpdateBuffers(const graph::Graph& graph, std::span<const float> sums,
                           std::int64_t samples, std::span<float> buffers);
+
+// For a step that was to be over `planned` samples and is over fewer: the learning rate follows the
+// batch in proportion.
+optim::SgdOptions ForFewer(optim::SgdOptions sgd, std::int64_t samples, std::int64_t planned);
 
 bool AllFinite(std::span<const float> values);
 

@@ -12,28 +12,83 @@ ordered_json OrNull(const std::optional<double>& value) {
   return value ? ordered_json(*value) : ordered_json(nullptr);
 }
 
+std::optional<double> JoulesOf(const DeviceSummary& device) {
+  if (!device.joules_busy && !device.joules_idle) return std::nullopt;
+  return device.joules_busy.value_or(0.0) + device.joules_idle.value_or(0.0);
+}
+
+std::optional<double> PerSample(const std::optional<double>& joules, std::int64_t samples) {
+  if (!joules || samples == 0) return std::nullopt;
+  return *joules / static_cast<double>(samples);
+}
+
 }  // namespace
 
 ordered_json ToJson(const Summary& summary) {
   ordered_json devices = ordered_json::array();
+  std::optional<double> joules;
+  std::string source = "unknown";
   for (const DeviceSummary& device : summary.devices) {
     devices.push_back({{"name", device.name},
                        {"kind", device.kind},
                        {"samples", device.samples},
                        {"share", device.share},
                        {"compute_seconds", device.compute_seconds},
-                       {"wait_seconds", device.wait_seconds}});
+                       {"wait_seconds", device.wait_seconds},
+                       {"joules", OrNull(JoulesOf(device))},
+                       {"joules_busy", OrNull(device.joules_busy)},
+                       {"joules_idle", OrNull(device.joules_idle)},
+                       {"joules_per_sample", OrNull(PerSample(JoulesOf(device), device.samples))},
+                       {"energy_source", device.energy_source}});
+    if (const auto its = JoulesOf(device)) {
+      // The weakest source is that of the whole; a device without one is missing from it.
+      if (!joules || device.energy_source == "estimated") source = device.energy_source;
+      joules = joules.value_or(0.0) + *its;
+    }
+  }
+  for (const DeviceSummary& device : summary.devices) {
+    if (joules && !JoulesOf(device)) source = "incomplete: not all devices have a figure";
   }
   const BytesSent& sent = summary.bytes_sent;
   ordered_json bytes_sent = {{"gradient", sent.gradient},         {"weights", sent.weights},
                              {"activations", sent.activations},   {"public_data", sent.public_data},
                              {"private_data", sent.private_data}, {"control", sent.control}};
-  return {{"v", kFormatVersion},           {"version", summary.version},
-          {"stop", summary.stop},          {"accuracy", OrNull(summary.accuracy)},
-          {"loss", OrNull(summary.loss)},  {"epochs", summary.epochs},
-          {"steps", summary.steps},        {"samples", summary.samples},
-          {"seconds", summary.seconds},    {"samples_per_second", summary.samples_per_second},
-          {"devices", std::move(devices)}, {"bytes_sent", std::move(bytes_sent)}};
+  const std::int64_t moved = sent.gradient + sent.weights + sent.activations + sent.public_data +
+                             sent.private_data + sent.control;
+  ordered_json moving = {
+      {"bytes", moved},
+      {"seconds", summary.moving_seconds},
+      {"joules_per_gigabyte", summary.joules_per_gigabyte},
+      {"joules", 1e-9 * static_cast<double>(moved) * summary.joules_per_gigabyte},
+      {"energy_source", "estimated"}};
+  ordered_json retunes = ordered_json::array();
+  for (const Retune& retune : summary.retunes) {
+    retunes.push_back({{"at_seconds", retune.at_seconds},
+                       {"step", retune.step},
+                       {"reason", retune.reason},
+                       {"before", retune.before},
+                       {"after", retune.after}});
+  }
+  return {{"v", kFormatVersion},
+          {"version", summary.version},
+          {"stop", summary.stop},
+          {"accuracy", OrNull(summary.accuracy)},
+          {"loss", OrNull(summary.loss)},
+          {"epochs", summary.epochs},
+          {"steps", summary.steps},
+          {"samples", summary.samples},
+          {"seconds", summary.seconds},
+          {"samples_per_second", summary.samples_per_second},
+          {"joules", OrNull(joules)},
+          {"joules_per_sample", OrNull(PerSample(joules, summary.samples))},
+          {"energy_source", source},
+          {"moving", std::move(moving)},
+          {"groups", 1},
+          {"staleness", {{"mean", 0.0}, {"histogram", {summary.steps}}}},
+          {"devices", std::move(devices)},
+          {"bytes_sent", std::move(bytes_sent)},
+          {"retunes", std::move(retunes)},
+          {"unreachable_samples", summary.unreachable_samples}};
 }
 
 base::Status WriteSummary(const std::filesystem::path& file, const Summary& summary) {

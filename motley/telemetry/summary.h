@@ -19,6 +19,16 @@ struct DeviceSummary {
   double share = 0.0;  // of all samples, in [0, 1]
   double compute_seconds = 0.0;
   double wait_seconds = 0.0;
+  std::optional<double> joules_busy, joules_idle;  // none: nobody knows; measured ones are all busy
+  std::string energy_source;                       // "estimated", "measured", "unknown"
+};
+
+// A change of plan in a running job.
+struct Retune {
+  double at_seconds = 0.0;
+  std::int64_t step = 0;
+  std::string reason;
+  std::string before, after;  // shares
 };
 
 // Bytes of messages by what they carry, all machines of a job together, each byte once.
@@ -39,6 +49,10 @@ struct Summary {
   double samples_per_second = 0.0;
   std::vector<DeviceSummary> devices;
   BytesSent bytes_sent;
+  double moving_seconds = 0.0;       // in which devices had computed and waited for each other
+  double joules_per_gigabyte = 0.0;  // that moving data costs, as the job states it
+  std::vector<Retune> retunes;
+  std::int64_t unreachable_samples = 0;  // private ones of devices that were away
 };
 
 // {"v":1,"version":…,"stop":…,"accuracy":…,…,"devices":[…],"bytes_sent":{…}}, in the order of the

@@ -78,8 +78,8 @@ keep = 9
   EXPECT_EQ(job.train.momentum, -0.5);
   EXPECT_EQ(job.train.epochs, 7);
   EXPECT_EQ(job.train.max_seconds, 600.0);
-  EXPECT_TRUE(job.device.listed);
-  EXPECT_EQ(job.device.name, "cpu");
+  ASSERT_EQ(job.devices.size(), 1U);
+  EXPECT_EQ(job.devices[0].name, "cpu");
   EXPECT_EQ(job.cluster.min_workers, 4);
   EXPECT_TRUE(job.cluster.trusted_network);
   EXPECT_EQ(job.cluster.heartbeat_seconds, 0.5);
@@ -97,16 +97,16 @@ TEST(JobTest, WritesAJobThatReadsBackTheSame) {
 }
 
 TEST(JobTest, KnowsWhetherADeviceIsListed) {
-  EXPECT_FALSE(Parsed("").device.listed);
-  EXPECT_FALSE(Parsed("[cluster]\nmin_workers = 2").device.listed);
-  EXPECT_TRUE(Parsed("[[device]]").device.listed);
-  EXPECT_TRUE(Parsed("[[device]]\nthreads = 2").device.listed);
+  EXPECT_TRUE(Parsed("").devices.empty());
+  EXPECT_TRUE(Parsed("[cluster]\nmin_workers = 2").devices.empty());
+  EXPECT_EQ(Parsed("[[device]]").devices.size(), 1U);
+  EXPECT_EQ(Parsed("[[device]]\nthreads = 2").devices.size(), 1U);
   for (const char* toml : {"", "[[device]]", "[[device]]\nthreads = 2"}) {
     EXPECT_EQ(Parsed(ToToml(Parsed(toml))), Parsed(toml)) << "a resumed run reads it back";
   }
   const auto flag = LoadJob({.file = "", .sets = {"device.threads=1"}, .environment = {}});
   ASSERT_TRUE(flag.ok()) << flag.status().ToString();
-  EXPECT_TRUE(flag->job.device.listed);
+  EXPECT_EQ(flag->job.devices.size(), 1U);
 }
 
 TEST(JobTest, AJobWithoutAGoalStopsAfterFiveEpochs) {
@@ -156,10 +156,6 @@ INSTANTIATE_TEST_SUITE_P(
         RefusalCase{"[cluster]\nheartbeat_seconds = 0", {"cluster.heartbeat_seconds is 0"}},
         RefusalCase{"[cluster]\ntrusted_network = 1", {"true or false"}},
         RefusalCase{"[[device]]\nname = \"my host\"", {"job.toml:2:1", "is no name", "letters"}},
-        RefusalCase{"[train]\ntune = \"auto\"", {"job.toml:2:1", "unknown key train.tune"}},
-        RefusalCase{"[train]\nobjective = \"time\"", {"unknown key train.objective"}},
-        RefusalCase{"[[device]]\nspeed = 0.1", {"unknown key device.speed", "name, kind, threads"}},
-        RefusalCase{"[[interruption]]\nat_seconds = 1", {"unknown section [interruption]"}},
         RefusalCase{"[train]\nbatch = \"many\"",
                     {"job.toml:2:1", "train.batch is 'many'", "whole number from 1"}},
         RefusalCase{"[train]\nbatch = 2.5", {"train.batch is 2.5", "whole number"}},
@@ -182,17 +178,106 @@ INSTANTIATE_TEST_SUITE_P(
         RefusalCase{"[model]\nzoo = \"lenet\"\nonnx = \"a.onnx\"",
                     {"job.toml:3:1", "keep one of model.zoo and model.onnx"}},
         RefusalCase{"[model]\nzoo = \"\"", {"job.toml:2:1", "no network is named"}},
-        RefusalCase{"[[device]]\nname = \"a\"\n[[device]]\nname = \"b\"",
-                    {"job.toml:3:1", "a job on this machine has one device"}},
         RefusalCase{"[device]\nthreads = 1", {"job.toml:1:", "[[device]]"}},
         RefusalCase{"[[train]]\nbatch = 1", {"[train]"}},
         RefusalCase{"train = 3", {"job.toml:1:", "[train]"}},
-        RefusalCase{"[[device]]\nkind = \"torch:cpu\"", {"device.kind", "native"}},
         RefusalCase{"[train]\nbatch = 1\nbatch = 2", {"job.toml:3:", "batch"}},
         RefusalCase{"[train\nbatch = 1", {"job.toml:1:"}}, RefusalCase{"[[[1]]]", {"job.toml:1:3"}},
         RefusalCase{"[\n[model]", {"job.toml:1:2"}}, RefusalCase{"\u00e9 = 1", {"job.toml:1:1"}},
         RefusalCase{"\ufe3fbatch = 1", {"job.toml:1:1"}},
         RefusalCase{"[train]\nbatch == 1", {"job.toml:2:"}}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Devices, JobRefusalTest,
+    testing::Values(
+        RefusalCase{"[train]\ntune = \"magic\"",
+                    {"job.toml:2:1", "train.tune", "'magic' is none of off, once, shares, auto"}},
+        RefusalCase{"[train]\nobjective = \"fame\"", {"job.toml:2:1", "train.objective"}},
+        RefusalCase{"[train]\ndeadline_seconds = 9",
+                    {"job.toml:2:1", "train.deadline_seconds", "objective = \"energy\""}},
+        RefusalCase{"[train]\nobjective = \"energy\"\ndeadline_seconds = 0",
+                    {"job.toml:3:1", "train.deadline_seconds is 0"}},
+        RefusalCase{"[[device]]\nkind = \"torch:gpu\"", {"job.toml:2:1", "device.kind", "native"}},
+        RefusalCase{"[[device]]\nspeed = 0", {"job.toml:2:1", "device.speed is 0"}},
+        RefusalCase{"[[device]]\nspeed = 2", {"job.toml:2:1", "device.speed is 2"}},
+        RefusalCase{"[[device]]\ncount = 0", {"job.toml:2:1", "device.count is 0"}},
+        RefusalCase{"[[device]]\n[[device]]\nname = \"b\"\nwatts_idle = -1\nwatts_busy = 5",
+                    {"job.toml:4:1", "device.watts_idle is -1"}},
+        RefusalCase{"[[device]]\nwatts_busy = 5",
+                    {"job.toml:2:1", "device.watts_busy", "go together"}},
+        RefusalCase{"[[device]]\nname = \"a\"\n[[device]]\nwatts_idle = 9\nwatts_busy = 5",
+                    {"job.toml:5:1", "device.watts_busy", "5 W is less than watts_idle = 9"}},
+        RefusalCase{"[[device]]\nfixed_ms = 1", {"job.toml:2:1", "sample_ms", "go together"}},
+        RefusalCase{"[[device]]\nthreads = 3\ncores = [0, 1]",
+                    {"job.toml:3:1", "device.cores", "2 cores, but threads = 3"}},
+        RefusalCase{"[[device]]\ncores = [0.5]", {"job.toml:2:1", "0.5 is no number of a core"}},
+        RefusalCase{"[[device]]\nname = \"a\"\n\n[[device]]\nname = \"a\"",
+                    {"job.toml:5:1", "two devices are named 'a'"}},
+        RefusalCase{"[[device]]\nname = \"a-1\"\n[[device]]\nname = \"a\"\ncount = 2",
+                    {"job.toml:4:1", "two devices are named 'a-1'"}},
+        RefusalCase{"[[device]]\n[[device]]", {"device.name", "two devices are named 'host'"}},
+        RefusalCase{"[[device]]\ncount = 2\nprivate = \"data\"",
+                    {"job.toml:3:1", "device.private", "the same private samples", "{i}"}},
+        RefusalCase{"[[interruption]]\ndevice = \"csd\"",
+                    {"job.toml:2:1", "interruption.device", "no device is named 'csd'", "host"}},
+        RefusalCase{"[[device]]\nname = \"csd\"\ncount = 2\n[[interruption]]\ndevice = \"csd\"",
+                    {"job.toml:5:1", "the devices are csd-0, csd-1"}},
+        RefusalCase{"[[interruption]]\nat_seconds = 3", {"interruption.device", "no device"}},
+        RefusalCase{"[[interruption]]\ndevice = \"host\"\nslowdown = 0.5",
+                    {"job.toml:3:1", "interruption.slowdown is 0.5"}},
+        RefusalCase{"[interruption]\ndevice = \"host\"", {"[[interruption]]"}},
+        RefusalCase{"[network]\nbandwidth_gbit = 0",
+                    {"job.toml:2:1", "network.bandwidth_gbit is 0"}},
+        RefusalCase{"[network]\nlatency_us = -1", {"job.toml:2:1", "network.latency_us is -1"}}));
+
+TEST(JobDevicesTest, AreListedOneByOneWithTheirNumbers) {
+  const Job job = Parsed(R"(
+[[device]]
+name = "host"
+threads = 2
+watts_idle = 30
+watts_busy = 90
+[[device]]
+name = "csd"
+count = 3
+speed = 0.1
+private = "data/csd-{i}"
+[[interruption]]
+device = "host"
+at_seconds = 20
+slowdown = 4
+[[interruption]]
+device = "csd-2"
+for_seconds = 5
+[network]
+bandwidth_gbit = 10
+latency_us = 5
+)");
+  EXPECT_EQ(job.devices.size(), 2U);
+  const auto devices = DevicesOf(job);
+  ASSERT_EQ(devices.size(), 4U);
+  EXPECT_EQ(devices[0].name, "host");
+  EXPECT_EQ(devices[0].watts_busy, 90.0);
+  EXPECT_EQ(devices[1].name, "csd-0");
+  EXPECT_EQ(devices[3].name, "csd-2");
+  EXPECT_EQ(devices[3].private_data, "data/csd-2");
+  EXPECT_EQ(devices[3].speed, 0.1);
+  EXPECT_EQ(devices[3].count, 1);
+  ASSERT_EQ(job.interruptions.size(), 2U);
+  EXPECT_EQ(job.interruptions[0].slowdown, 4.0);
+  EXPECT_EQ(job.interruptions[0].for_seconds, 30.0);
+  EXPECT_EQ(job.interruptions[1].for_seconds, 5.0);
+  EXPECT_EQ(job.network.bandwidth_gbit, 10.0);
+  EXPECT_EQ(job.network.latency_us, 5.0);
+  EXPECT_EQ(Parsed(ToToml(job)), job);
+}
+
+TEST(JobDevicesTest, WithoutAnyThereIsOne) {
+  const auto devices = DevicesOf(Parsed(""));
+  ASSERT_EQ(devices.size(), 1U);
+  EXPECT_EQ(devices[0], Job::Device());
+  EXPECT_EQ(DevicesOf(Parsed("[[device]]\ncount = 2"))[1].name, "host-1");
+}
 
 class JobSourcesTest : public testing::Test {
  protected:
@@ -240,6 +325,19 @@ TEST_F(JobSourcesTest, KebabCaseNamesFindTheirKeys) {
   ASSERT_TRUE(resolved.ok()) << resolved.status().ToString();
   EXPECT_EQ(resolved->job.train.learning_rate, 0.25);
   EXPECT_EQ(resolved->job.data.mean, (std::vector<double>{0.5, 1.0}));
+}
+
+TEST_F(JobSourcesTest, AFlagCannotMeanOneOfSeveralDevices) {
+  std::ofstream(file_) << "[[device]]\nname = \"a\"\n[[device]]\nname = \"b\"\n";
+  const auto flag = LoadJob({.file = file_, .sets = {"device.threads=1"}, .environment = {}});
+  ASSERT_FALSE(flag.ok());
+  EXPECT_NE(flag.status().ToString().find("--set device.threads"), std::string::npos)
+      << flag.status().ToString();
+  EXPECT_NE(flag.status().ToString().find("does not say which"), std::string::npos);
+  const auto variable =
+      LoadJob({.file = file_, .sets = {}, .environment = {{"MOTLEY_DEVICE_THREADS", "1"}}});
+  ASSERT_FALSE(variable.ok());
+  EXPECT_NE(variable.status().ToString().find("MOTLEY_DEVICE_THREADS"), std::string::npos);
 }
 
 TEST_F(JobSourcesTest, RefusalsNameTheFlagOrTheVariable) {
@@ -293,7 +391,9 @@ TEST(JobKeysTest, EveryKeyAcceptsItsOwnDefaultAndHasHelp) {
     const auto parsed = ParseValue(key, text);
     ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
     EXPECT_TRUE(Assign(key, *parsed, job).ok()) << key.full();
-    EXPECT_EQ(job, Job{}) << key.full();
+    Job expected;
+    AddRows(expected, key.section, 1);  // where there was no such device or interruption
+    EXPECT_EQ(job, expected) << key.full();
   }
 }
 

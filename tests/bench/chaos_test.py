@@ -173,6 +173,16 @@ class Ledger(unittest.TestCase):
             events[1]["samples"] += difference
             self.assertEqual(len(self.wrong(events)), 1)
 
+    def test_a_step_that_ended_short_moves_its_samples_and_loses_none(self):
+        short = [{"event": "short_step", "step": 2, "samples": "200", "of": "256"}]
+        late = self.events()
+        late[1]["samples"] = 712  # 56 of them come later
+        late[2]["step"], late[3]["step"] = 5, 7  # so the epoch has one step more
+        self.assertEqual(self.wrong(late[:1] + short + late[1:]), [])
+        self.assertTrue(self.wrong(late), "without such a step it would be wrong")
+        late[2]["samples"] = 999
+        self.assertTrue(self.wrong(late[:1] + short + late[1:]), "an epoch is an epoch")
+
     def test_an_epoch_that_is_missing_or_ends_twice_is_told(self):
         events = self.events()
         self.assertTrue(self.wrong(events[:3] + [dict(events[2])] + events[3:]))

@@ -1,5 +1,7 @@
 #include "tests/cluster/cluster.h"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cmath>
 #include <ctime>
@@ -39,6 +41,11 @@ run::TrainOptions OptionsOf(const SmallJob& job) {
   options.train_transform.training = true;
   options.train_transform.pad = 2;
   options.train_transform.crop_height = options.train_transform.crop_width = 28;
+  if (job.augment) {
+    options.train_transform.flip = true;
+    options.train_transform.mean = {0.31F};
+    options.train_transform.stddev = {0.27F};
+  }
   options.test_transform = options.train_transform;
   options.test_transform.training = false;
   return options;
@@ -191,6 +198,22 @@ std::optional<plan::Plan> FixedShares::OnEvent(const plan::Event& event) {
   return plan;
 }
 
+// The design's limit for weights after 20 steps.
+constexpr double kTolerance = 1e-4;
+
+void ExpectSame(const run::TrainState& state, const run::TrainState& expected) {
+  EXPECT_EQ(state.step, expected.step);
+  EXPECT_EQ(state.samples, expected.samples);
+  EXPECT_EQ(state.epoch, expected.epoch);
+  EXPECT_LT(RelativeDifference(state.weights, expected.weights), kTolerance);
+  EXPECT_LT(RelativeDifference(state.velocity, expected.velocity), 10 * kTolerance);
+  EXPECT_NEAR(state.test.loss, expected.test.loss, 1e-4 * std::fabs(expected.test.loss));
+  EXPECT_EQ(state.test.accuracy, expected.test.accuracy);
+  if (!expected.buffers.empty()) {
+    EXPECT_LT(RelativeDifference(state.buffers, expected.buffers), kTolerance);
+  }
+}
+
 TestCluster::TestCluster(Options options)
     : options_(std::move(options)),
       folder_(options_.folder.empty() ? NewFolder() : options_.folder),
@@ -248,6 +271,7 @@ void TestCluster::AddWorker(WorkerOptions options) {
   if (options.coordinator.empty()) options.coordinator = address();
   if (options.token.secret.empty()) options.token = token_;
   if (options.device.threads == 0) options.device.threads = 1;
+  options.probe_seconds = 0.0;  // shares are given
   options.device.kernel_choices = KernelsOf(options_.job);
   workers_.push_back(std::make_unique<Worker>());
   Worker& worker = *workers_.back();

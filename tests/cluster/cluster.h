@@ -29,6 +29,7 @@ struct SmallJob {
   std::int64_t bn_batch = 0;
   std::int64_t epochs = 1;
   float learning_rate = 0.02F;
+  bool augment = false;  // also flips, and normalises with odd numbers
 };
 
 // The first samples of the generated set.
@@ -36,6 +37,8 @@ data::DataPair FirstGlyphs(std::int64_t train, std::int64_t test);
 
 // The same job on one device of this process, for comparison.
 run::TrainState OnOneDevice(const SmallJob& job);
+// The weights, statistics and velocities agree to 1e-4 of the largest.
+void ExpectSame(const run::TrainState& state, const run::TrainState& expected);
 
 // The largest difference of two arrays, relative to the largest element.
 double RelativeDifference(const std::vector<float>& a, const std::vector<float>& b);

@@ -11,22 +11,6 @@
 namespace motley::cluster {
 namespace {
 
-// The design's limit for weights after 20 steps.
-constexpr double kTolerance = 1e-4;
-
-void ExpectSame(const run::TrainState& state, const run::TrainState& expected) {
-  EXPECT_EQ(state.step, expected.step);
-  EXPECT_EQ(state.samples, expected.samples);
-  EXPECT_EQ(state.epoch, expected.epoch);
-  EXPECT_LT(RelativeDifference(state.weights, expected.weights), kTolerance);
-  EXPECT_LT(RelativeDifference(state.velocity, expected.velocity), 10 * kTolerance);
-  EXPECT_NEAR(state.test.loss, expected.test.loss, 1e-4 * std::fabs(expected.test.loss));
-  EXPECT_EQ(state.test.accuracy, expected.test.accuracy);
-  if (!expected.buffers.empty()) {
-    EXPECT_LT(RelativeDifference(state.buffers, expected.buffers), kTolerance);
-  }
-}
-
 struct Size {
   int workers = 1;
   bool gloo = false;

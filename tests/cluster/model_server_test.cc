@@ -36,7 +36,16 @@ class ModelServerTest : public testing::Test {
     return {graph_, Random(graph_.parameter_count(), 1), Random(graph_.parameter_count(), 2),
             std::vector<float>(static_cast<std::size_t>(graph_.buffer_count()), 1.0F)};
   }
-  void Begin(std::vector<std::string> contributors, StepKey key = {1, 0}) {
+  // Ten samples, as equal as possible.
+  void Begin(const std::vector<std::string>& names, StepKey key = {1, 0}) {
+    std::vector<ModelServer::Step::Contributor> contributors;
+    told_.clear();
+    for (const std::string& name : names) {
+      const auto count = static_cast<std::int64_t>(names.size());
+      const std::int64_t samples = 10 / count + (told_.empty() ? 10 % count : 0);
+      contributors.push_back({name, samples});
+      told_[name] = samples;
+    }
     server_.Begin({.key = key,
                    .contributors = std::move(contributors),
                    .samples = 10,
@@ -49,13 +58,14 @@ class ModelServerTest : public testing::Test {
     const Parts::Part& place = server_.parts()[part];
     const auto floats = std::span(update).subspan(static_cast<std::size_t>(place.offset),
                                                   static_cast<std::size_t>(place.size));
-    return server_.Add(who, key, place.offset, std::string(BytesOf(floats)));
+    return server_.Add(who, key, place.offset, told_[who], std::string(BytesOf(floats)));
   }
   std::int64_t floats() const { return server_.parts().floats(); }
 
   const graph::Graph graph_;
   ModelServer server_;
   std::map<int, int> announced_;
+  std::map<std::string, std::int64_t> told_;  // what a contributor says that it has done
 };
 
 TEST_F(ModelServerTest, MakesTheUpdateOfOneMachineFromTheSumOfSeveral) {
@@ -89,6 +99,44 @@ TEST_F(ModelServerTest, MakesTheUpdateOfOneMachineFromTheSumOfSeveral) {
   EXPECT_EQ(static_cast<int>(announced_.size()), server_.parts().count());
 }
 
+TEST_F(ModelServerTest, AStepWithFewerSamplesIsThatOfASmallerBatchWithALowerRate) {
+  const auto a = Random(floats(), 3), b = Random(floats(), 4);
+  ModelServer plain = MakeServer();
+  std::vector<float> model = *plain.model(), velocity = plain.velocity();
+  std::vector<float> sum(a.size());
+  for (std::size_t i = 0; i < sum.size(); ++i) sum[i] = a[i] + b[i];
+  const auto parameters = static_cast<std::size_t>(graph_.parameter_count());
+  optim::SgdUpdate({.learning_rate = 0.1F * 7.0F / 10.0F, .momentum = 0.9F},
+                   std::span(sum).first(parameters), 7, std::span(model).first(parameters),
+                   velocity);
+  run::UpdateBuffers(graph_, std::span(sum).subspan(parameters), 7,
+                     std::span(model).subspan(parameters));
+  Begin({"a", "b"});
+  told_["b"] = 2;
+  for (int part = 0; part < server_.parts().count(); ++part) {
+    ASSERT_TRUE(Add("b", b, part).ok());
+    ASSERT_TRUE(Add("a", a, part).ok());
+  }
+  EXPECT_EQ(server_.SamplesOf("b"), 2);
+  ASSERT_TRUE(server_.Complete());
+  server_.Commit();
+  EXPECT_EQ(*server_.model(), model);
+  EXPECT_EQ(server_.velocity(), velocity);
+}
+
+TEST_F(ModelServerTest, RefusesCountsThatCannotBeTrue) {
+  const auto update = Random(floats(), 3);
+  Begin({"a", "b"});
+  told_["a"] = 6;
+  EXPECT_FALSE(Add("a", update, 0).ok()) << "more than it was told to do";
+  told_["a"] = -1;
+  EXPECT_FALSE(Add("a", update, 0).ok());
+  told_["a"] = 3;
+  EXPECT_TRUE(Add("a", update, 0).ok());
+  told_["a"] = 4;
+  EXPECT_FALSE(Add("a", update, 1).ok()) << "another number than before";
+}
+
 TEST_F(ModelServerTest, ForgetsAStepThatIsDiscarded) {
   const std::vector<float> before = *server_.model();
   const auto update = Random(floats(), 3);
@@ -114,12 +162,13 @@ TEST_F(ModelServerTest, RefusesWhatAContributorMayNotSend) {
   EXPECT_FALSE(Add("a", update, 0).ok()) << "twice";
   EXPECT_FALSE(Add("stranger", update, 0).ok());
   EXPECT_FALSE(Add("a", update, 1, {1, 5}).ok()) << "a step that has not begun";
-  EXPECT_FALSE(server_.Add("a", {1, 0}, 1, std::string(400, 'x')).ok()) << "no part begins there";
-  EXPECT_FALSE(server_.Add("a", {1, 0}, -4, std::string(400, 'x')).ok());
-  EXPECT_FALSE(server_.Add("a", {1, 0}, floats() + 1, std::string(4, 'x')).ok());
+  EXPECT_FALSE(server_.Add("a", {1, 0}, 1, 5, std::string(400, 'x')).ok())
+      << "no part begins there";
+  EXPECT_FALSE(server_.Add("a", {1, 0}, -4, 5, std::string(400, 'x')).ok());
+  EXPECT_FALSE(server_.Add("a", {1, 0}, floats() + 1, 5, std::string(4, 'x')).ok());
   const std::int64_t second = server_.parts()[1].offset;
-  EXPECT_FALSE(server_.Add("a", {1, 0}, second, std::string(8, '\0')).ok()) << "too short";
-  EXPECT_FALSE(server_.Add("a", {1, 0}, second, std::string(7, '\0')).ok()) << "half a float";
+  EXPECT_FALSE(server_.Add("a", {1, 0}, second, 5, std::string(8, '\0')).ok()) << "too short";
+  EXPECT_FALSE(server_.Add("a", {1, 0}, second, 5, std::string(7, '\0')).ok()) << "half a float";
   update[static_cast<std::size_t>(second) + 9] = std::numeric_limits<float>::infinity();
   EXPECT_FALSE(Add("a", update, 1).ok());
 }
@@ -128,11 +177,12 @@ TEST_F(ModelServerTest, TellsWhenAWeightIsNoNumberAnyMore) {
   // Finite itself, but times the learning rate beyond what a float holds.
   const std::vector<float> update(static_cast<std::size_t>(floats()), 3e38F);
   server_.Begin({.key = {1, 0},
-                 .contributors = {"a"},
+                 .contributors = {{"a", 1}},
                  .samples = 1,
                  .sgd = {.learning_rate = 10.0F},
                  .on_part = {},
                  .on_complete = {}});
+  told_["a"] = 1;
   for (int part = 0; part < server_.parts().count(); ++part) {
     ASSERT_TRUE(Add("a", update, part).ok());
   }

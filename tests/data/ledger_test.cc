@@ -121,6 +121,62 @@ TEST(LedgerTest, RefusesToRestoreRangesThatCannotBe) {
   EXPECT_TRUE(Ledger::Restore(0, 10, {{0, 4}, {4, 6}, {9, 10}}).ok());
 }
 
+TEST(LedgerTest, TakesWithinARangeAroundWhatIsOut) {
+  Ledger ledger(2, 20);
+  ASSERT_EQ(ledger.TakeWithin(3, 8, 12), (std::vector<Ticket>{{2, 8, 11}}));
+  EXPECT_EQ(ledger.FreeWithin(0, 20), 17);
+  EXPECT_EQ(ledger.FreeWithin(5, 12), 4);
+  EXPECT_EQ(ledger.TakeWithin(6, 5, 13), (std::vector<Ticket>{{2, 5, 8}, {2, 11, 13}}));
+  EXPECT_TRUE(ledger.TakeWithin(1, 5, 13).empty());
+  EXPECT_TRUE(ledger.TakeWithin(0, 0, 20).empty());
+  EXPECT_TRUE(ledger.TakeWithin(5, 7, 7).empty());
+  EXPECT_EQ(ledger.TakeWithin(100, 0, 20), (std::vector<Ticket>{{2, 0, 5}, {2, 13, 20}}));
+}
+
+TEST(LedgerTest, CommitsWhatWasDoneOfATicketAndHandsOutTheRestAgain) {
+  Ledger ledger(0, 20);
+  const auto ticket = ledger.Take(10);
+  ASSERT_TRUE(ledger.CommitParts(*ticket, {{2, 4}, {4, 5}, {8, 10}}).ok());
+  EXPECT_EQ(ledger.committed(), 5);
+  EXPECT_EQ(ledger.CommittedRanges(), (std::vector<Ledger::Range>{{2, 5}, {8, 10}}));
+  EXPECT_EQ(ledger.TakeWithin(20, 0, 20), (std::vector<Ticket>{{0, 0, 2}, {0, 5, 8}, {0, 10, 20}}));
+}
+
+TEST(LedgerTest, NothingDoneOfATicketIsGivingItBack) {
+  Ledger ledger(0, 10);
+  const auto ticket = ledger.Take(10);
+  ASSERT_TRUE(ledger.CommitParts(*ticket, {}).ok());
+  EXPECT_EQ(ledger.committed(), 0);
+  EXPECT_EQ(ledger.Take(10), ticket);
+}
+
+TEST(LedgerTest, RefusesPartsThatAreNotOfTheTicketAndKeepsItOut) {
+  Ledger ledger(0, 20);
+  (void)ledger.Take(5);
+  const auto ticket = ledger.Take(5);
+  using Ranges = std::vector<Ledger::Range>;
+  for (const Ranges& done : {Ranges{{4, 6}}, Ranges{{9, 11}}, Ranges{{7, 9}, {8, 10}},
+                             Ranges{{8, 9}, {5, 6}}, Ranges{{6, 6}}, Ranges{{8, 7}}}) {
+    EXPECT_FALSE(ledger.CommitParts(*ticket, done).ok()) << done[0].first;
+  }
+  EXPECT_FALSE(ledger.CommitParts({0, 10, 20}, {{10, 20}}).ok());
+  EXPECT_EQ(ledger.committed(), 0);
+  EXPECT_TRUE(ledger.CommitParts(*ticket, {{5, 10}}).ok());
+}
+
+TEST(LedgerTest, IsCompleteWithoutWhatNobodyCanCompute) {
+  Ledger ledger(0, 10);
+  const auto ticket = ledger.Take(3);
+  EXPECT_EQ(ledger.Forgo(2, 6), 3);  // the first of them is out
+  EXPECT_EQ(ledger.Forgo(2, 6), 0);
+  EXPECT_EQ(ledger.forgone(), 3);
+  ASSERT_TRUE(ledger.Commit(*ticket).ok());
+  ASSERT_TRUE(ledger.Commit(*ledger.Take(10)).ok());
+  EXPECT_TRUE(ledger.Complete());
+  EXPECT_EQ(ledger.committed(), 7);
+  EXPECT_EQ(ledger.CommittedRanges(), (std::vector<Ledger::Range>{{0, 3}, {6, 10}}));
+}
+
 // One random life of an epoch: takes, commits, losses and restarts in any order.
 void LiveThroughAnEpoch(std::uint64_t key) {
   base::Rng rng(key);

@@ -75,7 +75,7 @@ class Sequence {
     desk_.BeginGeneration(1);
     desk_.ExpectUpload({1, 1}, "first");
     model_.Begin({.key = {1, 1},
-                  .contributors = {"first"},
+                  .contributors = {{"first", 3}},
                   .samples = 3,
                   .sgd = {},
                   .on_part = {},

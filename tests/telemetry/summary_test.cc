@@ -41,6 +41,63 @@ TEST(SummaryTest, HasTheFieldsThatReadersRelyOn) {
   EXPECT_EQ(json.at("devices")[0].at("share"), 1.0);
 }
 
+TEST(SummaryTest, AddsUpTheEnergyAndSaysWhereItIsFrom) {
+  Summary summary{
+      .samples = 100,
+      .devices = {
+          {.name = "a", .joules_busy = 30.0, .joules_idle = 10.0, .energy_source = "estimated"},
+          {.name = "b", .joules_busy = 60.0, .joules_idle = 0.0, .energy_source = "estimated"}}};
+  auto json = ToJson(summary);
+  EXPECT_EQ(json.at("joules"), 100.0);
+  EXPECT_EQ(json.at("joules_per_sample"), 1.0);
+  EXPECT_EQ(json.at("energy_source"), "estimated");
+  EXPECT_EQ(json.at("devices")[0].at("joules"), 40.0);
+  EXPECT_EQ(json.at("devices")[0].at("joules_busy"), 30.0);
+  EXPECT_EQ(json.at("devices")[0].at("joules_idle"), 10.0);
+  EXPECT_EQ(json.at("devices")[1].at("energy_source"), "estimated");
+
+  summary.devices[1].energy_source = "measured";
+  EXPECT_EQ(ToJson(summary).at("energy_source"), "estimated") << "the weakest";
+
+  summary.devices[1].joules_busy = summary.devices[1].joules_idle = std::nullopt;
+  summary.devices[1].energy_source = "unknown";
+  json = ToJson(summary);
+  EXPECT_EQ(json.at("joules"), 40.0);
+  EXPECT_TRUE(json.at("energy_source").get<std::string>().starts_with("incomplete"));
+  EXPECT_TRUE(json.at("devices")[1].at("joules").is_null());
+
+  summary.devices[0] = summary.devices[1];
+  json = ToJson(summary);
+  EXPECT_TRUE(json.at("joules").is_null());
+  EXPECT_TRUE(json.at("joules_per_sample").is_null());
+  EXPECT_EQ(json.at("energy_source"), "unknown");
+}
+
+TEST(SummaryTest, PricesWhatIsMoved) {
+  const auto json = ToJson({.bytes_sent = {.gradient = 1'500'000'000, .weights = 500'000'000},
+                            .moving_seconds = 3.0,
+                            .joules_per_gigabyte = 20.0});
+  EXPECT_EQ(json.at("moving").at("bytes"), 2'000'000'000);
+  EXPECT_NEAR(json.at("moving").at("joules").get<double>(), 40.0, 1e-9);
+  EXPECT_EQ(json.at("moving").at("seconds"), 3.0);
+}
+
+TEST(SummaryTest, ListsEveryChangeOfPlanAndWhatCouldNotBeReached) {
+  const auto json = ToJson({.retunes = {{.at_seconds = 1.5,
+                                         .step = 7,
+                                         .reason = "a is slower",
+                                         .before = "a 10, b 10",
+                                         .after = "a 5, b 15"}},
+                            .unreachable_samples = 12});
+  ASSERT_EQ(json.at("retunes").size(), 1U);
+  EXPECT_EQ(json.at("retunes")[0].at("at_seconds"), 1.5);
+  EXPECT_EQ(json.at("retunes")[0].at("step"), 7);
+  EXPECT_EQ(json.at("retunes")[0].at("reason"), "a is slower");
+  EXPECT_EQ(json.at("retunes")[0].at("before"), "a 10, b 10");
+  EXPECT_EQ(json.at("retunes")[0].at("after"), "a 5, b 15");
+  EXPECT_EQ(json.at("unreachable_samples"), 12);
+}
+
 TEST(SummaryTest, ARunWithoutAnEvaluationHasNoAccuracy) {
   EXPECT_TRUE(ToJson(Summary()).at("accuracy").is_null());
   EXPECT_TRUE(ToJson(Summary()).at("loss").is_null());

@@ -1,7 +1,12 @@
 #include "motley/engine/native/lanes.h"
 
 #include <cblas.h>
+#include <fmt/format.h>
+#include <pthread.h>
+#include <sched.h>
 
+#include <ctime>
+#include <system_error>
 #include <utility>
 
 #include "motley/base/check.h"
@@ -10,6 +15,26 @@
 extern "C" void omp_set_num_threads(int threads);
 
 namespace motley::engine::native {
+
+namespace {
+
+double ThreadSeconds() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+void StayOn(std::thread& thread, int core) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (core >= 0 && core < CPU_SETSIZE) CPU_SET(static_cast<std::size_t>(core), &set);
+  const int failed = ::pthread_setaffinity_np(thread.native_handle(), sizeof(set), &set);
+  if (failed != 0) {
+    throw std::system_error(failed, std::generic_category(), fmt::format("core {}", core));
+  }
+}
+
+}  // namespace
 
 void Barrier::Wait() {
   // The round first: whoever abandons later changes it, and so wakes us.
@@ -37,13 +62,16 @@ void Barrier::Abandon() {
   round_.notify_all();
 }
 
-LanePool::LanePool(int lanes) {
+LanePool::LanePool(int lanes, const std::vector<int>& cores) {
   MOTLEY_CHECK(lanes >= 1, "a device needs a lane");
+  MOTLEY_CHECK(cores.empty() || static_cast<int>(cores.size()) == lanes, "{} cores for {} lanes",
+               cores.size(), lanes);
   openblas_set_num_threads(1);
   threads_.reserve(static_cast<std::size_t>(lanes));
   try {
     for (int lane = 0; lane < lanes; ++lane) {
       threads_.emplace_back([this, lane] { Loop(lane); });
+      if (!cores.empty()) StayOn(threads_.back(), cores[static_cast<std::size_t>(lane)]);
     }
   } catch (...) {
     // The system has no more threads: those that run must end before the caller hears of it.
@@ -68,6 +96,7 @@ void LanePool::Run(int lanes, const std::function<void(int)>& work) {
   std::unique_lock lock(mutex_);
   work_ = &work;
   active_ = running_ = lanes;
+  cpu_seconds_ = 0.0;
   ++round_;
   begin_.notify_all();
   end_.wait(lock, [this] { return running_ == 0; });
@@ -96,6 +125,7 @@ void LanePool::Loop(int lane) {
     lock.unlock();
     std::exception_ptr failure;
     bool is_reason = true;
+    const double before = ThreadSeconds();
     try {
       work(lane);
     } catch (const Abandoned&) {
@@ -104,7 +134,9 @@ void LanePool::Loop(int lane) {
     } catch (...) {
       failure = std::current_exception();
     }
+    const double used = ThreadSeconds() - before;
     lock.lock();
+    cpu_seconds_ += used;
     if (failure != nullptr) Remember(std::move(failure), is_reason);
     if (--running_ == 0) end_.notify_one();
   }

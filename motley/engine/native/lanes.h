@@ -37,7 +37,9 @@ class Barrier {
 // Thread safety: one Run at a time.
 class LanePool {
  public:
-  explicit LanePool(int lanes);
+  // `cores`: where each lane stays; empty: wherever the system puts it. Throws std::system_error
+  // for a core that there is not.
+  explicit LanePool(int lanes, const std::vector<int>& cores = {});
   ~LanePool();
   LanePool(const LanePool&) = delete;
   LanePool& operator=(const LanePool&) = delete;
@@ -46,6 +48,8 @@ class LanePool {
   // Calls work(lane) on the first `lanes` lanes and returns when all have returned. When some have
   // thrown instead, throws what the first of them did, rather the reason than an Abandoned.
   void Run(int lanes, const std::function<void(int lane)>& work);
+  // Of the processor, in the last Run, all lanes together.
+  double cpu_seconds() const { return cpu_seconds_; }
 
  private:
   void Loop(int lane);
@@ -58,6 +62,7 @@ class LanePool {
   std::uint64_t round_ = 0;
   int active_ = 0;   // lanes that take part in this round
   int running_ = 0;  // of these, not yet done
+  double cpu_seconds_ = 0.0;
   bool stop_ = false;
   std::exception_ptr failure_;
   bool failure_is_reason_ = false;

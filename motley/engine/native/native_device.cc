@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cmath>
 #include <list>
 #include <optional>
 
@@ -46,7 +47,7 @@ class NativeDevice final : public Device {
         profile_(options.profile),
         engine_(dnnl::engine::kind::cpu, 0),
         parameters_(*graph_, engine_),
-        pool_(lanes),
+        pool_(lanes, options.cores),
         gemm_(MakeGemm(options.kernel_choices)),
         cache_(options.kernel_cache),
         chooser_(*graph_, engine_, gemm_, options.kernel_choices, cache_),
@@ -103,7 +104,7 @@ class NativeDevice final : public Device {
   bool LanesMeet() const { return graph_->has_batch_norm() && bn_batch_ == 0; }
 
   Status CheckBatch(const data::Batch* batch, std::span<const float> weights) const;
-  int AssignChunks(std::int64_t samples, bool training);
+  int AssignChunks(std::int64_t samples, bool training, bool may_stop);
   // Makes and binds every program that the chunks need, so that the lanes can start at once.
   Status Compile(int active, bool training, const float* weights);
   bool IsCompiled(int active, bool training) const;
@@ -150,9 +151,10 @@ Status NativeDevice::CheckBatch(const data::Batch* batch, std::span<const float>
 }
 
 // Gives each lane an equal, contiguous part, cut into chunks. Returns how many lanes have one.
-int NativeDevice::AssignChunks(std::int64_t samples, bool training) {
-  // Enough for full speed (larger chunks only cost memory), and small enough to stop at a deadline.
-  constexpr std::int64_t kChunk = 64;
+int NativeDevice::AssignChunks(std::int64_t samples, bool training, bool may_stop) {
+  // Enough for full speed: larger chunks only cost memory. A step with a deadline is cut into a few
+  // more, because it can stop only between two of them.
+  constexpr std::int64_t kChunk = 64, kLeast = 16, kStops = 4;
   const bool virtual_batches = training && graph_->has_batch_norm() && bn_batch_ > 0;
   const std::int64_t unit = virtual_batches ? bn_batch_ : 1;
   const std::int64_t units = (samples + unit - 1) / unit;
@@ -167,7 +169,9 @@ int NativeDevice::AssignChunks(std::int64_t samples, bool training) {
         chunks.push_back({b, std::min(b + unit, end)});
       }
     } else {
-      chunks = Cut(begin, end, training && LanesMeet() ? end - begin : kChunk);
+      const std::int64_t piece =
+          may_stop ? std::clamp((end - begin + kStops - 1) / kStops, kLeast, kChunk) : kChunk;
+      chunks = Cut(begin, end, training && LanesMeet() ? end - begin : piece);
     }
   }
   return static_cast<int>(active);
@@ -339,6 +343,7 @@ void NativeDevice::RunTraining(int lane, int active, const StepRequest& request,
 StepResult NativeDevice::Collect(int active, double seconds) const {
   StepResult result;
   result.seconds = seconds;
+  result.cpu_seconds = pool_.cpu_seconds();
   for (std::size_t l = 0; l < static_cast<std::size_t>(active); ++l) {
     const Lane& lane = lanes_[l];
     result.loss_sum += lane.run.loss_sum;
@@ -365,7 +370,8 @@ Result<StepResult> NativeDevice::Step(const StepRequest& request) {
   if (cancelled()) return base::Cancelled("the step was cancelled");
   std::fill(request.buffer_sums.begin(), request.buffer_sums.end(), 0.0F);
   if (request.batch->size() == 0 || clock_.Now() >= request.deadline) return Nothing(request);
-  const int active = AssignChunks(request.batch->size(), true);
+  const int active =
+      AssignChunks(request.batch->size(), true, std::isfinite(request.deadline));
   MOTLEY_RETURN_IF_ERROR(Compile(active, true, request.weights.data()));
 
   try {
@@ -418,7 +424,7 @@ Result<StepResult> NativeDevice::Forward(const ForwardRequest& request) {
                                              request.batch->size() * graph_->num_classes(),
                "logits have one number per sample and class");
   if (request.batch->size() == 0) return StepResult{};
-  const int active = AssignChunks(request.batch->size(), false);
+  const int active = AssignChunks(request.batch->size(), false, false);
   MOTLEY_RETURN_IF_ERROR(Compile(active, false, request.weights.data()));
   const double begin = clock_.Now();
   Barrier barrier(active);
@@ -445,13 +451,15 @@ Result<std::unique_ptr<Device>> MakeNativeDevice(std::shared_ptr<const graph::Gr
         .WithFix("leave threads out to use every core");
   }
   if (options.bn_batch < 0) return InvalidInput("bn_batch cannot be {}", options.bn_batch);
-  const int lanes = options.threads == 0 ? UsableCores() : options.threads;
+  int lanes = options.threads == 0 ? UsableCores() : options.threads;
+  if (!options.cores.empty()) lanes = static_cast<int>(options.cores.size());
   try {
     return std::unique_ptr<Device>(
         std::make_unique<NativeDevice>(std::move(graph), options, lanes));
   } catch (const std::exception& error) {
     return base::Unavailable("the native device cannot start {} threads: {}", lanes, error.what())
-        .WithFix("use fewer threads");
+        .WithFix(options.cores.empty() ? "use fewer threads"
+                                       : "name cores that this process may use");
   }
 }
 

@@ -1,0 +1,118 @@
+#include "motley/engine/throttled.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <thread>
+#include <utility>
+
+namespace motley::engine {
+namespace {
+
+// How long a sleeping device takes to see that nobody wants its result.
+constexpr double kLookSeconds = 0.01;
+
+// The speed at `time`, and until when it stays so.
+std::pair<double, double> SpeedAt(const Pace& pace, double time) {
+  double speed = pace.speed, until = std::numeric_limits<double>::infinity();
+  for (const Slowdown& slowdown : pace.slowdowns) {
+    if (time < slowdown.begin) {
+      until = std::min(until, slowdown.begin);
+    } else if (time < slowdown.end) {
+      speed /= slowdown.factor;
+      until = std::min(until, slowdown.end);
+    }
+  }
+  return {speed, until};
+}
+
+class Throttled final : public Device {
+ public:
+  Throttled(std::unique_ptr<Device> device, Pace pace, int threads, const base::Clock& clock)
+      : device_(std::move(device)), pace_(std::move(pace)), threads_(threads), clock_(clock) {}
+
+  const graph::Graph& graph() const override { return device_->graph(); }
+  std::string kind() const override {
+    return fmt::format("{}, emulated at {:g} of its speed", device_->kind(), pace_.speed);
+  }
+
+  base::Result<StepResult> Step(const StepRequest& request) override {
+    const double begin = clock_.Now();
+    StepRequest inner = request;
+    inner.on_bucket = {};
+    if (std::isfinite(request.deadline)) {
+      inner.deadline = begin + pace_.WorkWithin(begin, request.deadline);
+    }
+    MOTLEY_ASSIGN_OR_RETURN(StepResult result, device_->Step(inner));
+    // One that stopped early did so at the deadline.
+    const bool stopped =
+        result.samples_done < request.batch->size() && std::isfinite(request.deadline);
+    Sleep(begin, stopped ? request.deadline : begin, request.cancel, result);
+    if (request.on_bucket) request.on_bucket(0, graph().parameter_count());
+    return result;
+  }
+
+  base::Result<StepResult> Forward(const ForwardRequest& request) override {
+    const double begin = clock_.Now();
+    MOTLEY_ASSIGN_OR_RETURN(StepResult result, device_->Forward(request));
+    Sleep(begin, begin, nullptr, result);
+    return result;
+  }
+
+  std::map<std::string, std::string> kernel_choices() const override {
+    return device_->kernel_choices();
+  }
+  std::vector<KernelReason> kernel_reasons() const override { return device_->kernel_reasons(); }
+  std::vector<LayerTime> profile() const override { return device_->profile(); }
+
+ private:
+  // Until the work that began at `begin` is done, and at least until `until`.
+  void Sleep(double begin, double until, const std::atomic<bool>* cancel,
+             StepResult& result) const {
+    const double work = result.cpu_seconds > 0.0 ? result.cpu_seconds / threads_ : result.seconds;
+    const double end = std::max(until, pace_.FinishTime(begin, work));
+    for (double now = clock_.Now(); now < end; now = clock_.Now()) {
+      if (cancel != nullptr && cancel->load()) break;
+      std::this_thread::sleep_for(std::chrono::duration<double>(std::min(end - now, kLookSeconds)));
+    }
+    result.seconds = clock_.Now() - begin;
+  }
+
+  const std::unique_ptr<Device> device_;
+  const Pace pace_;
+  const int threads_;
+  const base::Clock& clock_;
+};
+
+}  // namespace
+
+double Pace::FinishTime(double begin, double work) const {
+  double time = begin;
+  while (true) {
+    const auto [now, until] = SpeedAt(*this, time);
+    const double possible = (until - time) * now;
+    if (possible >= work) return time + work / now;
+    work -= possible;
+    time = until;
+  }
+}
+
+double Pace::WorkWithin(double begin, double end) const {
+  double work = 0.0;
+  for (double time = begin; time < end;) {
+    const auto [now, until] = SpeedAt(*this, time);
+    const double stop = std::min(until, end);
+    work += (stop - time) * now;
+    time = stop;
+  }
+  return work;
+}
+
+std::unique_ptr<Device> MakeThrottled(std::unique_ptr<Device> device, Pace pace, int threads,
+                                      const base::Clock& clock) {
+  return std::make_unique<Throttled>(std::move(device), std::move(pace), std::max(threads, 1),
+                                     clock);
+}
+
+}  // namespace motley::engine

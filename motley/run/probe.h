@@ -1,0 +1,43 @@
+#ifndef MOTLEY_RUN_PROBE_H_
+#define MOTLEY_RUN_PROBE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "motley/base/clock.h"
+#include "motley/base/status.h"
+#include "motley/engine/device.h"
+#include "motley/plan/speed_curve.h"
+
+namespace motley::run {
+
+struct ProbeOptions {
+  std::int64_t batch = 0;     // no device gets more samples at once
+  std::int64_t multiple = 1;  // of shares
+  double seconds = 2.0;       // about so long; a slow device takes longer for its first steps
+  // Curves of earlier probes, by what they depend on (`key`). A curve that is found there is
+  // verified with a few steps, and measured anew when these do not fit it. Empty: no cache.
+  std::filesystem::path cache;
+  std::string key;  // machine, net, version, threads
+  const std::atomic<bool>* cancel = nullptr;
+  std::function<void(const std::string& message)> on_progress;  // may be empty
+};
+
+struct Probed {
+  std::vector<plan::Timing> timings;
+  std::int64_t cap = plan::kNoCap;  // samples that fit into memory, as far as could be told
+  bool cached = false;
+};
+
+// Times steps of several sizes on made-up samples, smallest first, each size at least twice: what a
+// device's speed curve is fitted to. The first step of a size does not count, because it compiles.
+base::Result<Probed> Probe(engine::Device& device, const ProbeOptions& options,
+                           const base::Clock& clock);
+
+}  // namespace motley::run
+
+#endif  // MOTLEY_RUN_PROBE_H_

@@ -1,0 +1,119 @@
+#ifndef MOTLEY_TUNE_BALANCER_H_
+#define MOTLEY_TUNE_BALANCER_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "motley/base/clock.h"
+#include "motley/plan/balance.h"
+#include "motley/plan/controller.h"
+#include "motley/tune/monitor.h"
+
+namespace motley::tune {
+
+enum class Objective { kTime, kEnergy };
+
+struct BalancerOptions {
+  std::int64_t batch = 0;
+  std::int64_t multiple = 1;        // of shares: train.bn_batch
+  std::int64_t public_samples = 0;  // in an epoch
+  std::int64_t epochs = 0;          // from now to the end of the job; 0: nobody knows
+  bool keep = true;                 // retune while it runs; false: balanced at the start only
+  Objective objective = Objective::kTime;
+  std::optional<double> deadline_seconds;  // of the job, with kEnergy
+};
+
+// tune = "once" and "shares": gives each device the share that it can do in the same time as the
+// others, and keeps it so while devices are slowed down and recover.
+//
+// A device starts with the curve of its probe. While it runs, the curve is scaled by what the
+// monitor sees. A new plan is made when it has looked at least 5 % faster than the present one for
+// half a second, and not sooner than 2 s and 4 steps after the last; at once when the kernel says
+// that a device waits for its processor and the plan would be 20 % faster. A device that has no
+// share is tried again with a few samples from time to time, rarely enough to cost at most 5 %.
+//
+// The batch stays what the job says. When the devices cannot do it (memory, or only a few are
+// left), the plan does what they can, and the learning rate follows the gain of the smaller batch,
+// or its size where the gradient noise is not known.
+//
+// Every plan is noted with its reason and the seconds per step that it predicts; some steps later,
+// what came of it.
+//
+// Thread safety: none.
+class Balancer final : public plan::Controller {
+ public:
+  // The clock outlives the balancer.
+  Balancer(const BalancerOptions& options, const base::Clock& clock);
+
+  std::optional<plan::Plan> OnEvent(const plan::Event& event) override;
+  std::vector<plan::Note> TakeNotes() override;
+
+ private:
+  struct Device {
+    std::string name;
+    plan::SpeedCurve curve;  // of the probe
+    bool probed = false;
+    double pace = 1.0;  // by which the curve is scaled in the present plan
+    double communication_seconds = 0.0;
+    std::optional<plan::PowerProfile> power;
+    std::int64_t private_samples = 0;
+    std::int64_t share = 0;
+    double next_try = 0.0;  // without a share: when it gets one again
+    Monitor monitor;
+  };
+  struct Prediction {
+    std::int64_t decision = 0, step = 0;
+    double seconds = 0.0;
+    std::vector<double> measured;
+    std::map<std::string, std::vector<double>> ratios;   // to the curve, by device
+    std::map<std::string, std::vector<double>> compute;  // seconds
+  };
+
+  std::optional<plan::Plan> OnStep(const plan::StepDone& step);
+  // The curves as they are now, if `measured`, or as the present plan took them.
+  std::vector<plan::Candidate> Candidates(const std::vector<double>& paces) const;
+  std::vector<double> MeasuredPaces(bool hurried) const;
+  double MeasuredPace(const Device& device, bool hurried) const;
+  // How much shorter steps could be with these paces: 1.1 is 10 %.
+  double Gain(const std::vector<double>& paces) const;
+  std::int64_t LeastOf(const Device& device) const;
+  std::int64_t SamplesOfAnEpoch() const;
+  std::int64_t SamplesLeft() const;
+  std::string PriceOfPrivacy(std::vector<plan::Candidate> candidates,
+                             const std::vector<std::int64_t>& shares, double seconds) const;
+  // Decides anew with these paces.
+  plan::Plan Decide(const std::vector<double>& paces, const std::string& reason);
+  plan::Plan Adopt(std::vector<std::int64_t> shares, double seconds, const std::string& reason);
+  std::string WhatChanged(const std::vector<double>& paces, bool hurried) const;
+  std::optional<plan::Plan> Retune(double now);
+  std::optional<plan::Plan> TryIdle();
+  // After the step in which an idle device was tried, which took `ratio` times what its curve says
+  // (0: it did nothing).
+  plan::Plan JudgeTrial(double ratio);
+  double NextTry(const Device& device) const;
+  // Tells what came of the present plan once there are enough steps. When the devices turn out not
+  // to finish together, because a probe is short and alone: a plan by what they needed.
+  std::optional<plan::Plan> Judge(const plan::StepDone& step);
+  Device* Find(const std::string& name);
+
+  const BalancerOptions options_;
+  const base::Clock& clock_;
+  const double start_;
+  std::vector<Device> devices_;
+  double planned_at_ = 0.0, planned_seconds_ = 0.0;
+  std::optional<double> noise_;         // the gradient noise scale, once it is known
+  std::optional<double> better_since_;  // there is a better plan
+  std::int64_t steps_since_ = 0, decisions_ = 0, step_ = 0, samples_done_ = 0, samples_left_ = 0;
+  std::optional<std::size_t> tried_;        // this idle device has a few samples in this step
+  std::vector<std::int64_t> tried_before_;  // the shares to go back to
+  int corrections_left_ = 0;                // of the probes, since a device came or went
+  std::optional<Prediction> open_;
+  std::vector<plan::Note> notes_;
+};
+
+}  // namespace motley::tune
+
+#endif  // MOTLEY_TUNE_BALANCER_H_

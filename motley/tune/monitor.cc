@@ -1,0 +1,120 @@
+#include "motley/tune/monitor.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "motley/base/check.h"
+
+namespace motley::tune {
+namespace {
+
+constexpr double kWindowSeconds = 2.0, kHurriedSeconds = 0.5;
+constexpr std::size_t kWindowSteps = 4, kHurriedSteps = 2;
+constexpr double kLongSeconds = 8.0;
+constexpr std::size_t kLongSteps = 16;
+// So many turns within this time or these steps: two spikes, or two times slow and fast again.
+constexpr std::size_t kTurns = 4;
+constexpr double kTurnSeconds = 10.0;
+constexpr std::int64_t kTurnSteps = 16;
+// More of the time than this without a processor is no accident.
+constexpr double kPressure = 0.1;
+// Between the fast and the slow steps: more than the noise of a shared machine, less than what a
+// program that comes and goes makes of it.
+constexpr double kDifferent = 1.35, kFast = 0.1, kSlow = 0.9;
+
+double Quantile(std::vector<double> values, double part) {
+  const auto index = static_cast<std::size_t>(part * static_cast<double>(values.size() - 1) + 0.5);
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(index),
+                   values.end());
+  return values[index];
+}
+
+template <typename Range>
+std::vector<double> Ratios(const Range& seen) {
+  std::vector<double> ratios;
+  for (const auto& one : seen) ratios.push_back(one.ratio);
+  return ratios;
+}
+
+bool Agree(const std::vector<double>& ratios) {
+  return Quantile(ratios, kSlow) <= kDifferent * Quantile(ratios, kFast);
+}
+
+}  // namespace
+
+void Monitor::Add(double now, double ratio, double pressure) {
+  seen_.push_back({now, ratio, pressure});
+  while (seen_.size() > kLongSteps && now - seen_.front().time > kLongSeconds) seen_.pop_front();
+  FollowTurns(now, ratio);
+}
+
+void Monitor::FollowTurns(double now, double ratio) {
+  ++steps_;
+  const bool turned =
+      rising_ ? ratio < extreme_ / kDifferent : ratio > extreme_ * kDifferent && extreme_ > 0.0;
+  if (turned) {
+    rising_ = !rising_;
+    turns_.push_back({now, steps_});
+  }
+  const double further = rising_ ? std::max(extreme_, ratio) : std::min(extreme_, ratio);
+  extreme_ = turned ? ratio : further;
+  const auto old = [&](const Turn& turn) {
+    return now - turn.time > kTurnSeconds && steps_ - turn.step > kTurnSteps;
+  };
+  while (!turns_.empty() && old(turns_.front())) turns_.pop_front();
+}
+
+void Monitor::Forget() { seen_.clear(); }
+
+bool Monitor::pressed() const {
+  if (seen_.size() < kHurriedSteps) return false;
+  return std::all_of(seen_.end() - kHurriedSteps, seen_.end(),
+                     [](const Seen& one) { return one.pressure > kPressure; });
+}
+
+std::deque<Monitor::Seen> Monitor::Window(bool hurried) const {
+  const double seconds = hurried ? kHurriedSeconds : kWindowSeconds;
+  const std::size_t steps = hurried ? kHurriedSteps : kWindowSteps;
+  std::deque<Seen> window;
+  for (auto one = seen_.rbegin(); one != seen_.rend(); ++one) {
+    if (window.size() >= steps && seen_.back().time - one->time > seconds) break;
+    window.push_front(*one);
+  }
+  return window;
+}
+
+bool Monitor::Unsteady() const { return turns_.size() >= kTurns; }
+
+bool Monitor::Ready(bool hurried) const {
+  if (seen_.empty()) return false;
+  const double seconds = seen_.back().time - seen_.front().time;
+  if (Unsteady()) return seen_.size() >= kLongSteps && seconds >= 0.8 * kLongSeconds;
+  const auto window = Window(hurried);
+  if (window.size() < (hurried ? kHurriedSteps : kWindowSteps)) return false;
+  return Agree(Ratios(window)) && window.back().time - window.front().time >=
+                                      0.8 * (hurried ? kHurriedSeconds : kWindowSeconds);
+}
+
+std::optional<double> Monitor::LongPace() const {
+  if (seen_.size() < kLongSteps) return std::nullopt;
+  if (seen_.back().time - seen_.front().time < 0.8 * kLongSeconds) return std::nullopt;
+  const std::vector<double> ratios = Ratios(seen_);
+  if (!Agree(ratios)) return std::nullopt;
+  return Quantile(ratios, 0.5);
+}
+
+bool Monitor::Undecided(double pace) const {
+  if (seen_.empty() || Ready(/*hurried=*/false)) return false;
+  const double change = seen_.back().ratio / pace;
+  return change > kDifferent || change < 1.0 / kDifferent;
+}
+
+double Monitor::Pace(bool hurried) const {
+  MOTLEY_CHECK(Ready(hurried), "nothing was seen yet");
+  if (!Unsteady()) return Quantile(Ratios(Window(hurried)), 0.5);
+  double sum = 0.0;
+  for (const Seen& one : seen_) sum += one.ratio;
+  return sum / static_cast<double>(seen_.size());
+}
+
+}  // namespace motley::tune

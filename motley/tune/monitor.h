@@ -1,0 +1,64 @@
+#ifndef MOTLEY_TUNE_MONITOR_H_
+#define MOTLEY_TUNE_MONITOR_H_
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+
+namespace motley::tune {
+
+// Watches how long a device computes against what its speed curve says, and tells a lasting change
+// from a spike.
+//
+// The pace is measured over the last 2 s and at least 4 steps: enough for a change that nobody can
+// take for noise. In a hurry half a second and 2 steps do: when the kernel says that somebody else
+// wants the processor. A small change needs 8 s and 16 steps. While nearly all of them agree, the
+// pace is their median; while they do not, the speed is just changing, and there is none. A device
+// whose speed has turned four times in 10 s is unsteady: it is taken at its mean over 8 s, so that
+// plans do not follow it back and forth.
+//
+// Thread safety: none.
+class Monitor {
+ public:
+  // A step that took `ratio` times what the curve says, which ended at `now`.
+  void Add(double now, double ratio, double pressure);
+  // The plan has changed: what was measured before says nothing about the next steps, but for
+  // whether the device is unsteady.
+  void Forget();
+
+  // Whether enough was seen to say anything.
+  bool Ready(bool hurried) const;
+  // How much slower the device is than its curve: 1 as fast, 2 half as fast. Requires Ready of the
+  // same.
+  double Pace(bool hurried) const;
+  // Over the long time, if that has passed at one speed.
+  std::optional<double> LongPace() const;
+  bool Unsteady() const;
+  // Whether the last step was far from `pace`, and nobody can say yet what it means.
+  bool Undecided(double pace) const;
+  // Whether the kernel's own signs show that the device is being slowed down.
+  bool pressed() const;
+
+ private:
+  struct Seen {
+    double time = 0.0, ratio = 0.0, pressure = 0.0;
+  };
+  // The last of them that decide.
+  std::deque<Seen> Window(bool hurried) const;
+
+  void FollowTurns(double now, double ratio);
+
+  std::deque<Seen> seen_;
+  struct Turn {
+    double time = 0.0;
+    std::int64_t step = 0;
+  };
+  std::deque<Turn> turns_;  // of the speed, up or down
+  double extreme_ = 0.0;    // the largest ratio since it turned up, or the smallest since down
+  bool rising_ = true;
+  std::int64_t steps_ = 0;
+};
+
+}  // namespace motley::tune
+
+#endif  // MOTLEY_TUNE_MONITOR_H_

@@ -1,0 +1,173 @@
+// Several devices in one job, with the real program.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/app/process.h"
+
+namespace motley::app {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+bool Says(const std::string& text, const std::string& words) {
+  return text.find(words) != std::string::npos;
+}
+
+class DevicesProgramTest : public testing::Test {
+ protected:
+  const fs::path& folder() const { return temporary_.path(); }
+  void WriteJob(const std::string& toml) const { std::ofstream(folder() / "job.toml") << toml; }
+  Outcome Run(const std::vector<std::string>& arguments) const {
+    return RunMotley(folder(), arguments);
+  }
+  json Summary(const std::string& run) const {
+    return json::parse(Content(folder() / run / "summary.json"), nullptr, false);
+  }
+
+ private:
+  TemporaryFolder temporary_;
+};
+
+constexpr const char* kTwoThrottled = R"(
+[data]
+train = "glyphs"
+[train]
+epochs = 1
+[[device]]
+name = "big"
+threads = 1
+speed = 0.8
+watts_idle = 10
+watts_busy = 50
+[[device]]
+name = "small"
+threads = 1
+speed = 0.4
+watts_idle = 1
+watts_busy = 4
+)";
+
+TEST_F(DevicesProgramTest, TrainsOnTwoEmulatedDevicesAndAccountsForBoth) {
+  WriteJob(kTwoThrottled);
+  const Outcome outcome = Run({"train", "job.toml", "--out", "run"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  const json summary = Summary("run");
+  ASSERT_TRUE(summary.is_object());
+  EXPECT_EQ(summary.at("samples"), 8000);
+  EXPECT_GE(summary.at("steps"), 125);  // more when a step had to stop at its deadline
+  EXPECT_EQ(summary.at("energy_source"), "estimated");
+  EXPECT_EQ(summary.at("bytes_sent").at("private_data"), 0);
+  ASSERT_EQ(summary.at("devices").size(), 2U);
+  std::int64_t samples = 0;
+  double joules = 0.0;
+  for (const json& device : summary.at("devices")) {
+    EXPECT_EQ(device.at("energy_source"), "estimated");
+    EXPECT_GT(device.at("samples"), 0);
+    EXPECT_GT(device.at("joules"), 0.0);
+    EXPECT_TRUE(Says(device.at("kind"), "emulated")) << device.at("kind");
+    samples += device.at("samples").get<std::int64_t>();
+    joules += device.at("joules").get<double>();
+  }
+  EXPECT_EQ(samples, 8000);
+  EXPECT_NEAR(summary.at("joules").get<double>(), joules, 1e-6 * joules);
+  EXPECT_GE(summary.at("retunes").size(), 1U);
+
+  const Outcome why = Run({"why", "run"});
+  EXPECT_EQ(why.exit_code, 0) << why.err;
+  for (const char* words : {"begins to train lenet", "because ", "shares ", "ended: epochs"}) {
+    EXPECT_TRUE(Says(why.out, words)) << words << " in:\n" << why.out;
+  }
+  const Outcome as_json = Run({"why", "run", "--json"});
+  EXPECT_EQ(as_json.exit_code, 0);
+  const json events = json::parse(as_json.out, nullptr, false);
+  ASSERT_TRUE(events.is_array()) << as_json.out;
+  const auto decisions = std::count_if(events.begin(), events.end(), [](const json& event) {
+    return event.at("event") == "decision" && event.contains("predicted_step_seconds");
+  });
+  EXPECT_EQ(static_cast<std::size_t>(decisions), summary.at("retunes").size());
+}
+
+TEST_F(DevicesProgramTest, ARunOnSeveralDevicesCanBeResumed) {
+  WriteJob(kTwoThrottled);
+  ASSERT_EQ(Run({"train", "job.toml", "--out", "run"}).exit_code, 0);
+  const Outcome more = Run({"train", "--resume", "run", "--set", "train.epochs=2"});
+  ASSERT_EQ(more.exit_code, 0) << more.out << more.err;
+  EXPECT_EQ(Summary("run").at("samples"), 16000);
+}
+
+TEST_F(DevicesProgramTest, APrivateFolderThatDoesNotExistIsRefusedByItsKey) {
+  WriteJob(
+      "[data]\ntrain = \"glyphs\"\n[[device]]\n[[device]]\nname = \"csd\"\nprivate = "
+      "\"nowhere\"\n");
+  for (const char* verb : {"train", "simulate"}) {
+    const Outcome outcome = Run({verb, "job.toml", "--out", "run"});
+    EXPECT_EQ(outcome.exit_code, 2) << verb;
+    EXPECT_TRUE(Says(outcome.err, "job.toml:6:1: device.private")) << outcome.err;
+    EXPECT_TRUE(Says(outcome.err, "nowhere")) << outcome.err;
+    EXPECT_FALSE(fs::exists(folder() / "run"));
+  }
+}
+
+constexpr const char* kThreeVirtual = R"(
+[data]
+train = "idx:data"
+[train]
+batch = 16
+epochs = 2
+learning_rate = 0.001
+[[device]]
+name = "host"
+fixed_ms = 10
+sample_ms = 5
+watts_idle = 30
+watts_busy = 90
+[[device]]
+name = "csd"
+count = 2
+speed = 0.25
+fixed_ms = 10
+sample_ms = 5
+watts_idle = 1
+watts_busy = 4
+private = "idx:private-{i}"
+[[interruption]]
+device = "host"
+at_seconds = 1
+for_seconds = 2
+slowdown = 4
+[network]
+latency_us = 1000
+)";
+
+TEST_F(DevicesProgramTest, SimulatesThreeDevicesTheSameEveryTime) {
+  WriteSmallIdx(folder() / "data", 160, 40);
+  WriteSmallIdx(folder() / "private-0", 24, 8);
+  WriteSmallIdx(folder() / "private-1", 24, 8);
+  WriteJob(kThreeVirtual);
+  for (const char* run : {"a", "b"}) {
+    const Outcome outcome = Run({"simulate", "job.toml", "--out", run});
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  }
+  const json a = Summary("a"), b = Summary("b");
+  ASSERT_TRUE(a.is_object());
+  for (const char* key :
+       {"accuracy", "steps", "samples", "seconds", "joules", "devices", "bytes_sent", "retunes"}) {
+    EXPECT_EQ(a.at(key), b.at(key)) << key;
+  }
+  // Kernels are chosen by measurement, and another one rounds otherwise.
+  const double loss = a.at("loss");
+  EXPECT_NEAR(b.at("loss"), loss, 1e-4 * loss);
+  EXPECT_EQ(a.at("samples"), 2 * (160 + 2 * 24));
+  EXPECT_EQ(a.at("steps"), 2 * 13);
+  ASSERT_EQ(a.at("devices").size(), 3U);
+  // 26 steps of 16 samples: at the very best 1.5 x the host, so 26 * 16 / 1.5 * 5 ms.
+  EXPECT_GT(a.at("seconds"), 1.3);
+  for (const json& device : a.at("devices")) EXPECT_GT(device.at("samples"), 0) << device;
+  EXPECT_GE(a.at("devices")[1].at("samples"), 2 * 24);
+}
+
+}  // namespace
+}  // namespace motley::app

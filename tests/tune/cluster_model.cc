@@ -1,0 +1,94 @@
+#include "tests/tune/cluster_model.h"
+
+#include <algorithm>
+
+namespace motley::tune {
+
+void ClusterModel::Join(const std::string& name, const ModelDevice& device) {
+  devices_[name] = device;
+  plan::DeviceJoined joined{.device = name,
+                            .curve = {},
+                            .communication_seconds = device.communication_seconds,
+                            .power = device.power,
+                            .private_samples = device.private_samples};
+  if (device.probed) {
+    joined.curve = plan::SpeedCurve{.fixed_seconds = device.fixed_seconds,
+                                    .seconds_per_sample = device.seconds_per_sample,
+                                    .residual = 0.0,
+                                    .cap = device.cap};
+  }
+  Tell(joined);
+}
+
+void ClusterModel::Lose(const std::string& name, const std::string& reason) {
+  devices_.erase(name);
+  Tell(plan::DeviceLost{name, reason});
+}
+
+void ClusterModel::Tell(const plan::Event& event) {
+  if (auto plan = balancer_.OnEvent(event)) plans_.push_back(std::move(*plan));
+  for (plan::Note& note : balancer_.TakeNotes()) notes_.push_back(std::move(note));
+}
+
+void ClusterModel::Step() {
+  plan::StepDone done{.step = ++step_};
+  for (const plan::Share& share : plan().shares) {
+    if (share.samples == 0) continue;
+    const ModelDevice& device = devices_.at(share.device);
+    const double exact =
+        device.fixed_seconds + device.seconds_per_sample * static_cast<double>(share.samples);
+    const double seconds =
+        std::max(1e-6, exact * device.slowdown * (1.0 + noise * rng_.Normal())) + stall;
+    done.seconds = std::max(done.seconds, seconds + device.communication_seconds);
+    done.parts.push_back({share.device, share.samples, seconds, device.pressure});
+  }
+  stall = 0.0;
+  clock_.Advance(done.seconds);
+  step_seconds_ = done.seconds;
+  Tell(done);
+}
+
+void ClusterModel::RunSeconds(double seconds, const std::function<void(double now)>& before_step) {
+  for (const double end = now() + seconds; now() < end;) {
+    if (before_step) before_step(now());
+    Step();
+  }
+}
+
+ClusterModel::Waited ClusterModel::RunToNextPlan(double limit_seconds) {
+  Waited waited;
+  const double began = now();
+  const std::size_t before = plans_.size();
+  while (plans_.size() == before && now() - began < limit_seconds) {
+    Step();
+    ++waited.steps;
+  }
+  waited.seconds = now() - began;
+  waited.planned = plans_.size() > before;
+  return waited;
+}
+
+std::int64_t ClusterModel::ShareOf(const std::string& name) const {
+  for (const plan::Share& share : plan().shares) {
+    if (share.device == name) return share.samples;
+  }
+  return 0;
+}
+
+std::int64_t ClusterModel::Batch() const {
+  std::int64_t sum = 0;
+  for (const plan::Share& share : plan().shares) sum += share.samples;
+  return sum;
+}
+
+int ClusterModel::decisions() const { return static_cast<int>(NotesOf("decision").size()); }
+
+std::vector<plan::Note> ClusterModel::NotesOf(const std::string& event) const {
+  std::vector<plan::Note> found;
+  for (const plan::Note& note : notes_) {
+    if (note.event == event) found.push_back(note);
+  }
+  return found;
+}
+
+}  // namespace motley::tune
