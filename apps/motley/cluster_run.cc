@@ -227,7 +227,6 @@ Result<int> ClusterRun::Run() {
   for (cluster::WorkerOptions& worker : workers) {
     worker.channel = coordinator->InProcessChannel();
     MOTLEY_ASSIGN_OR_RETURN(worker.token, IssueToken(folder, options.tls, kOwnTokenHours));
-    // A device that cannot come up, and others wait for it: better said than waited for.
     worker.on_note = [this, name = worker.name](const std::string& message) {
       view.Line(fmt::format("{}: {}", name, message));
     };

@@ -152,6 +152,15 @@ Status CheckDevice(const ResolvedJob& resolved, std::size_t row) {
     return InvalidInput("{}: {} W is less than watts_idle = {}", place("watts_busy"),
                         *device.watts_busy, *device.watts_idle);
   }
+  if (resolved.job.train.objective == "energy" && !device.watts_busy) {
+    return InvalidInput("{}: {} has no watts, and objective = \"energy\" needs them",
+                        place("watts_busy"), device.name)
+        .WithFix("give watts_idle and watts_busy of every device");
+  }
+  if (!device.cores.empty() && device.kind != "native") {
+    return InvalidInput("{}: only native devices can be bound to cores", place("cores"))
+        .WithFix("use threads");
+  }
   if (!device.cores.empty() && device.threads > 0 &&
       device.threads != static_cast<std::int64_t>(device.cores.size())) {
     return InvalidInput("{}: {} cores, but threads = {}", place("cores"), device.cores.size(),

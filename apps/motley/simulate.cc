@@ -11,7 +11,6 @@
 #include "apps/motley/signals.h"
 #include "apps/motley/train_plan.h"
 #include "motley/base/clock.h"
-#include "motley/base/cpu.h"
 #include "motley/run/loop.h"
 #include "motley/run/probe.h"
 #include "motley/sim/virtual_executor.h"
@@ -44,15 +43,13 @@ class Curves {
     options.kernel_cache = KernelCacheFile(environment_);
     const base::RealClock clock;
     MOTLEY_ASSIGN_OR_RETURN(const auto device, MakeDevice(wanted, {}, graph, options, clock));
+    const std::int64_t multiple = std::max<std::int64_t>(1, job.train.bn_batch);
     const run::ProbeOptions probe{
         .batch = job.train.batch,
-        .multiple = std::max<std::int64_t>(1, job.train.bn_batch),
+        .multiple = multiple,
         .seconds = 3.0,
         .cache = ProbeCacheFile(environment_),
-        .key =
-            fmt::format("{}; {}; {} {} with {} parameters, {} per batch, {} per batch norm",
-                        base::CpuModel(), way, graph->name(), graph::ToString(graph->input_shape()),
-                        graph->parameter_count(), job.train.batch, job.train.bn_batch),
+        .key = run::ProbeKey(*device, job.train.batch, multiple, ThreadsOf(wanted)),
         .cancel = nullptr,
         .on_progress = [this](const std::string& message) { view_.Line(message); }};
     MOTLEY_ASSIGN_OR_RETURN(const run::Probed probed, run::Probe(*device, probe, clock));

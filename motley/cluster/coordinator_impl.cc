@@ -11,27 +11,15 @@
 namespace motley::cluster {
 namespace {
 
-// How often an interrupt is looked for while waiting.
-constexpr double kLookSeconds = 0.05;
-// A model may have to travel over a slow network.
-constexpr double kLoadSeconds = 300.0;
-constexpr double kFormSeconds = 15.0;
-constexpr int kMaxFailedForms = 3;
 // Steps whose samples are named to the workers ahead of time.
 constexpr int kAhead = 2;
 // A member that needs so many times what was planned stops and hands in what it has;
 constexpr double kPatience = 5.0, kLeastDeadline = 0.25;
+constexpr std::int64_t kSettleSteps = 2;  // of a new plan, without such a limit
 // one that does not even do that, because it cannot stop or hardly moves, is sent away after so
 // many times of this. It may come back, and is then probed anew.
 constexpr double kHardPatience = 3.0, kGraceSeconds = 2.0;
 constexpr double kShortEventSeconds = 10.0;
-
-template <typename Range>
-std::string Names(const Range& sessions) {
-  std::vector<std::string> names;
-  for (const SessionPtr& session : sessions) names.push_back(session->name);
-  return fmt::format("{}", fmt::join(names, ", "));
-}
 
 // Positions in a pool that begins at `zero`.
 void Fill(const std::vector<data::Ticket>& tickets, std::int64_t zero,
@@ -58,17 +46,6 @@ std::vector<std::pair<std::int64_t, std::int64_t>> DoneOf(const proto::Done& don
   return ranges;
 }
 
-std::optional<plan::SpeedCurve> CurveOf(const proto::Ready& ready) {
-  std::vector<plan::Timing> timings;
-  for (const proto::Timing& timing : ready.probe()) {
-    timings.push_back({timing.samples(), timing.seconds()});
-  }
-  auto curve = plan::FitCurve(timings);
-  if (!curve.ok()) return std::nullopt;
-  if (ready.cap() > 0) curve->cap = ready.cap();
-  return *curve;
-}
-
 }  // namespace
 
 Coordinator::Impl::Impl(const CoordinatorOptions& options, const proto::Job& job,
@@ -92,190 +69,6 @@ Coordinator::Impl::Impl(const CoordinatorOptions& options, const proto::Job& job
 }
 
 Coordinator::Impl::~Impl() { Close(); }
-
-// --- Members ------------------------------------------------------------------------------------
-
-base::Status Coordinator::Impl::Gather() {
-  while (true) {
-    Drain();
-    RemoveGone();
-    if (Interrupted()) return base::Cancelled("interrupted");
-    const std::vector<SessionPtr> joiners = Joiners();
-    const std::size_t wanted = started_ ? 1 : static_cast<std::size_t>(options_.min_workers);
-    if (members_.size() + joiners.size() < wanted) {
-      if (!waiting_told_) {
-        const std::size_t missing = wanted - members_.size() - joiners.size();
-        desk_.Event("waiting",
-                    fmt::format("waiting for {} {}", missing, missing == 1 ? "worker" : "workers"),
-                    {});
-      }
-      waiting_told_ = true;
-      desk_.WaitForNews(kLookSeconds);
-      continue;
-    }
-    waiting_told_ = false;
-    if (!joiners.empty()) {
-      if (model_step_ != step_) MOTLEY_RETURN_IF_ERROR(FetchState());
-      if (!Admit(joiners)) continue;
-    }
-    if (options_.gloo && !formed_ && !FormGroup()) continue;
-    started_ = true;
-    return {};
-  }
-}
-
-void Coordinator::Impl::RemoveGone() {
-  bool changed = false;
-  for (const SessionPtr& session : desk_.sessions()) {
-    if (!session->leaving || session->told) continue;
-    proto::Order order = NewOrder();
-    order.mutable_stop()->set_reason("left");
-    Send(session, std::move(order));
-    session->told = true;
-  }
-  std::vector<SessionPtr> staying;
-  for (const SessionPtr& member : members_) {
-    if (!member->closed() && !member->leaving) {
-      staying.push_back(member);
-      continue;
-    }
-    changed = true;
-    member->share = 0;
-    const std::string reason = member->leaving ? "left" : member->reason();
-    Tell(plan::DeviceLost{member->name, reason});
-  }
-  if (!changed) return;
-  members_ = std::move(staying);
-  formed_ = false;
-  NextGeneration();
-}
-
-std::vector<SessionPtr> Coordinator::Impl::Joiners() const {
-  std::vector<SessionPtr> joiners;
-  for (const SessionPtr& session : desk_.sessions()) {
-    const bool member = std::find(members_.begin(), members_.end(), session) != members_.end();
-    if (session->ready && !session->leaving && !session->closed() && !member) {
-      joiners.push_back(session);
-    }
-  }
-  return joiners;
-}
-
-bool Coordinator::Impl::Admit(const std::vector<SessionPtr>& joiners) {
-  NextGeneration();
-  for (const SessionPtr& session : joiners) {
-    proto::Order order = NewOrder();
-    order.mutable_load();
-    Send(session, std::move(order));
-    SendModel(session);
-  }
-  Await(joiners, kLoadSeconds);
-  for (const SessionPtr& session : joiners) {
-    if (session->closed() || !session->done) continue;
-    members_.push_back(session);
-    session->accounted = clock_.Now();
-    session->state = "working";
-    Tell(Describe(session));
-    desk_.Event(
-        "joined",
-        fmt::format("{} joined from {} ({}); {} {} now", session->name, session->peer,
-                    session->device, members_.size(), members_.size() == 1 ? "works" : "work"),
-        {{"worker", session->name}, {"peer", session->peer}, {"device", session->device}});
-  }
-  // By rank of a launcher, then in the order of joining: the order in which gradients are summed.
-  std::stable_sort(members_.begin(), members_.end(), [](const auto& a, const auto& b) {
-    return static_cast<unsigned>(a->rank) < static_cast<unsigned>(b->rank);
-  });
-  formed_ = false;
-  NextGeneration();
-  return !members_.empty();
-}
-
-void Coordinator::Impl::SendModel(const SessionPtr& session) {
-  session->load_began = clock_.Now();
-  const StepKey key{generation_, step_};
-  const auto push = [&](proto::Array array, const ModelArray& floats, int parts) {
-    for (int i = 0; i < parts; ++i) {
-      const Parts::Part& part = model_.parts()[i];
-      session->parts.Push({key, array, part.offset, part.size, floats});
-    }
-  };
-  push(proto::ARRAY_MODEL, model_.model(), model_.parts().count());
-  if (!options_.gloo) return;
-  push(proto::ARRAY_VELOCITY, std::make_shared<const std::vector<float>>(model_.velocity()),
-       model_.parts().parameter_parts());
-}
-
-plan::DeviceJoined Coordinator::Impl::Describe(const SessionPtr& session) const {
-  const proto::Ready& ready = session->said;
-  plan::DeviceJoined joined{.device = session->name, .curve = CurveOf(ready)};
-  // The model has just gone there: the gradient comes back the same way, and a new model follows.
-  // What is sent while the device still computes is not waited for, so this is an upper bound.
-  joined.communication_seconds = 2.0 * std::max(0.0, session->loaded - session->load_began);
-  if (ready.has_power()) joined.power = {ready.watts_idle(), ready.watts_busy()};
-  joined.private_samples = ready.private_samples();
-  return joined;
-}
-
-std::vector<run::PrivatePool> Coordinator::Impl::KnownPools() const {
-  std::vector<run::PrivatePool> pools = pools_.pools();
-  for (const SessionPtr& member : members_) {
-    const proto::Ready& ready = member->said;
-    const auto found = std::find_if(pools.begin(), pools.end(), [&](const run::PrivatePool& pool) {
-      return pool.device == member->name;
-    });
-    if (found != pools.end()) pools.erase(found);
-    if (ready.private_samples() > 0) {
-      pools.push_back({member->name, ready.private_samples(), ready.private_sha256()});
-    }
-  }
-  return pools;
-}
-
-bool Coordinator::Impl::FormGroup() {
-  NextGeneration();
-  proto::Order order = NewOrder();
-  for (const SessionPtr& member : members_) order.mutable_form()->add_members(member->name);
-  for (std::size_t i = 0; i < members_.size(); ++i) {
-    order.mutable_form()->set_rank(static_cast<int>(i));
-    Send(members_[i], order);
-  }
-  const std::size_t wanted = members_.size();
-  formed_ = Await(members_, kFormSeconds) == Outcome::kDone;
-  if (!formed_) NextGeneration();
-  const auto alive = [](const SessionPtr& member) { return !member->closed(); };
-  const bool all_alive =
-      std::count_if(members_.begin(), members_.end(), alive) == static_cast<std::ptrdiff_t>(wanted);
-  failed_forms_ = formed_ || !all_alive ? 0 : failed_forms_ + 1;
-  if (failed_forms_ >= kMaxFailedForms) {
-    // Two of them do not reach each other, though both reach us. Any order of going comes to an
-    // end: a group of one forms itself.
-    desk_.SendAway(members_.back(),
-                   "the members cannot form a group; see whether all of them "
-                   "reach each other");
-    failed_forms_ = 0;
-  }
-  return formed_;
-}
-
-base::Status Coordinator::Impl::FetchState() {
-  for (const SessionPtr& member : std::vector<SessionPtr>(members_)) {
-    if (member->closed()) continue;
-    desk_.ExpectUpload({generation_, step_}, member->name);
-    proto::Order order = NewOrder();
-    order.mutable_save();
-    Send(member, std::move(order));
-    const auto outcome = Await({member}, kLoadSeconds, [this] { return desk_.UploadComplete(); });
-    Desk::Upload upload = desk_.TakeUpload();
-    if (outcome == Outcome::kDone) {
-      model_.Replace(std::move(upload.model), std::move(upload.velocity));
-      model_step_ = step_;
-      return {};
-    }
-    NextGeneration();
-  }
-  return base::Unavailable("all workers that had the model of step {} are gone", step_);
-}
 
 // --- Steps --------------------------------------------------------------------------------------
 
@@ -357,6 +150,7 @@ std::optional<run::Update> Coordinator::Impl::Attempt(const Assignment& parts,
   optim::SgdOptions sgd = wanted;
   sgd.learning_rate *= static_cast<float>(plan_.learning_rate_factor);
   const std::int64_t samples = SamplesOf(parts);
+  deadline_ = DeadlineOf(samples);
   BeginReduction(parts, sgd);
   proto::Order order = TrainOrder(samples, sgd);
   // What the next steps will probably be, so that their samples can be prepared.
@@ -424,10 +218,15 @@ proto::Order Coordinator::Impl::TrainOrder(std::int64_t samples,
   train.mutable_sgd()->set_momentum(sgd.momentum);
   train.mutable_sgd()->set_weight_decay(sgd.weight_decay);
   train.mutable_sgd()->set_nesterov(sgd.nesterov);
-  if (plan_.predicted_seconds > 0.0 && !hurried_) {
-    train.set_deadline_seconds(std::max(kLeastDeadline, kPatience * plan_.predicted_seconds));
-  }
+  train.set_deadline_seconds(deadline_);
   return order;
+}
+
+double Coordinator::Impl::DeadlineOf(std::int64_t samples) const {
+  // Steps of a new size compile, and their samples may still be on their way.
+  const bool usual = steps_of_plan_ >= kSettleSteps && samples == PlannedBatch();
+  if (plan_.predicted_seconds <= 0.0 || !usual || hurried_) return 0.0;
+  return std::max(kLeastDeadline, kPatience * plan_.predicted_seconds);
 }
 
 bool Coordinator::Impl::CheckDone(const Assignment& parts) {
@@ -442,7 +241,7 @@ bool Coordinator::Impl::CheckDone(const Assignment& parts) {
       position = end;
       counted += end - begin;
     }
-    const bool may_stop = plan_.predicted_seconds > 0.0;
+    const bool may_stop = deadline_ > 0.0;
     const bool fits = sorted && counted == done.samples() && (may_stop || counted == samples);
     const bool sent = options_.gloo || !done.finite() || samples == 0 ||
                       model_.SamplesOf(members_[i]->name) == done.samples();
@@ -539,6 +338,7 @@ run::Update Coordinator::Impl::Commit(const Assignment& parts, double began) {
     ++model_step_;
   }
   ++step_;
+  ++steps_of_plan_;
   committed_ = update.samples;
   const double seconds = now - began;
   usual_seconds_ = usual_seconds_ == 0.0 ? seconds : 0.9 * usual_seconds_ + 0.1 * seconds;
@@ -564,6 +364,7 @@ base::Result<run::Evaluation> Coordinator::Impl::Evaluate() {
       Send(members_[i], std::move(order));
     }
     // Nobody knows how long the test set takes; a member is alive as long as it says so.
+    deadline_ = 0.0;
     const double limit = std::max(3600.0, StepLimit());
     const Outcome outcome = Await(members_, limit, {}, /*interruptible=*/true);
     if (outcome == Outcome::kDone && CheckEvaluated(shares)) break;
@@ -727,13 +528,15 @@ void Coordinator::Impl::Tell(const plan::Event& event) {
   for (const plan::Note& note : controller_.TakeNotes()) {
     if (hooks_.on_note) hooks_.on_note(note);
   }
-  if (plan) plan_ = std::move(*plan);
+  if (!plan) return;
+  plan_ = std::move(*plan);
+  steps_of_plan_ = 0;
 }
 
 double Coordinator::Impl::StepLimit() const {
-  if (plan_.predicted_seconds > 0.0) {
-    return kHardPatience * std::max(kLeastDeadline, kPatience * plan_.predicted_seconds) +
-           kGraceSeconds;
+  // What a step needs beyond computing (samples that are fetched, a slow network) is in the usual.
+  if (deadline_ > 0.0) {
+    return kHardPatience * std::max(deadline_, kPatience * usual_seconds_) + kGraceSeconds;
   }
   return std::max(options_.step_seconds, 20.0 * usual_seconds_);
 }

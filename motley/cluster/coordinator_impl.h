@@ -23,6 +23,11 @@
 
 namespace motley::cluster {
 
+// How often an interrupt is looked for while waiting.
+inline constexpr double kLookSeconds = 0.05;
+// A model may have to travel over a slow network.
+inline constexpr double kLoadSeconds = 300.0;
+
 // The coordinator's own thread: who is a member, what they are told, when a step counts.
 class Coordinator::Impl {
  public:
@@ -67,6 +72,8 @@ class Coordinator::Impl {
   std::optional<run::Update> Attempt(const Assignment& parts, const optim::SgdOptions& sgd);
   void BeginReduction(const Assignment& parts, const optim::SgdOptions& sgd);
   proto::Order TrainOrder(std::int64_t samples, const optim::SgdOptions& sgd) const;
+  // After how many seconds a member stops with what it has; 0: it takes the time it needs.
+  double DeadlineOf(std::int64_t samples) const;
   // Whether all did what they were told, or stopped at their deadline; who did neither is sent
   // away.
   bool CheckDone(const Assignment& parts);
@@ -116,9 +123,11 @@ class Coordinator::Impl {
   std::vector<SessionPtr> members_;
   plan::Plan plan_;
   bool formed_ = false, broken_ = false, started_ = false, waiting_told_ = false;
-  bool hurried_ = false;        // the last attempt ended before anybody had done a sample
-  int failed_forms_ = 0;        // in a row, with everybody alive
-  int suspects_ = 0;            // members sent away for a bad gradient, in this step
+  std::int64_t steps_of_plan_ = 0;
+  double deadline_ = 0.0;  // of the present attempt; 0: none
+  bool hurried_ = false;   // the last attempt ended before anybody had done a sample
+  int failed_forms_ = 0;   // in a row, with everybody alive
+  int suspects_ = 0;       // members sent away for a bad gradient, in this step
   plan::NoiseScale noise_;
   std::int64_t short_steps_ = 0;
   double next_short_event_ = 0.0;

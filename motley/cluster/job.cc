@@ -10,7 +10,7 @@ namespace {
 
 // Far above anything that trains, and small enough that products of them do not overflow.
 constexpr std::int64_t kMaxSide = 1 << 14, kMaxChannels = 1 << 12,
-                       kMaxSamples = std::int64_t{1} << 40;
+                       kMaxSamples = std::int64_t{1} << 40, kMaxBatch = 1 << 20;
 
 void Fill(const data::Dataset& from, proto::Set& set) {
   set.set_size(from.size());
@@ -52,6 +52,11 @@ proto::Job MakeJob(const JobSource& source, const graph::Graph& graph, const dat
 }
 
 base::Result<graph::Graph> BuildGraph(const proto::Job& job) {
+  if (job.batch() < 1 || job.batch() > kMaxBatch || job.bn_batch() < 0 ||
+      job.bn_batch() > job.batch()) {
+    return base::InvalidInput("the coordinator's job: a batch of {}, batch norm over {}",
+                              job.batch(), job.bn_batch());
+  }
   auto built = [&]() -> base::Result<graph::Graph> {
     if (job.onnx().empty()) {
       return graph::BuildZoo(job.zoo(), graph::Shape(job.input().begin(), job.input().end()),

@@ -6,7 +6,6 @@
 #include <numeric>
 #include <utility>
 
-#include "motley/base/cpu.h"
 #include "motley/cluster/job.h"
 #include "motley/data/loader.h"
 #include "motley/engine/native/native_device.h"
@@ -232,15 +231,9 @@ base::Status Member::Probe() {
                           .key = {},
                           .cancel = &cancel_,
                           .on_progress = options_.on_note};
-  // Everything that the time depends on; another one of these is another device.
-  probe.key = fmt::format("{}; {}; {} {} with {} parameters, {} per batch, {} per batch norm",
-                          base::CpuModel(), workshop_.device->kind(), workshop_.graph->name(),
-                          graph::ToString(workshop_.graph->input_shape()),
-                          workshop_.graph->parameter_count(), joined_.job().batch(),
-                          joined_.job().bn_batch());
   const int threads =
       options_.device.threads > 0 ? options_.device.threads : engine::native::UsableCores();
-  probe.key += fmt::format("; {} threads; protocol {}", threads, kProtocol);
+  probe.key = run::ProbeKey(*workshop_.device, probe.batch, probe.multiple, threads);
   MOTLEY_ASSIGN_OR_RETURN(workshop_.probed, run::Probe(*workshop_.device, probe, clock_));
   return {};
 }

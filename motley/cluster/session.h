@@ -65,8 +65,7 @@ class Session {
   proto::Ready said;                      // when it was ready
   double load_began = 0.0, loaded = 0.0;  // when the model went there
   double accounted = 0.0, joules = 0.0;   // until when, and how much of it
-  double compute_seconds = 0.0, wait_seconds = 0.0;
-  std::uint64_t last_sequence = 0;  // of the thread that reads reports
+  std::uint64_t last_sequence = 0;        // of the thread that reads reports
 
  private:
   mutable std::mutex mutex_;

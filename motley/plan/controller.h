@@ -37,7 +37,6 @@ struct StepDone {
   };
   std::int64_t step = 0;
   double seconds = 0.0;           // from beginning to end, all of it
-  std::int64_t samples_left = 0;  // of the whole job; 0 when unknown
   bool short_step = false;        // some stopped at their deadline
   std::optional<double> noise;    // the gradient noise scale, in samples, where it is known
   std::vector<Part> parts;

@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "motley/base/cpu.h"
 #include "motley/base/file.h"
 #include "motley/base/rng.h"
 
@@ -183,8 +184,8 @@ json ReadCache(const std::filesystem::path& file) {
   return cache.is_object() ? cache : json::object();
 }
 
-// Whether the device is still as fast as the curve says, by its smallest size and by one of the
-// larger ones that is quick enough to try.
+// Whether the device is still as fast as the curve says, by the largest of its sizes that is
+// quick enough to try.
 base::Result<bool> Verify(engine::Device& device, const Probed& cached,
                           const ProbeOptions& options) {
   const auto curve = plan::FitCurve(cached.timings);
@@ -214,6 +215,16 @@ base::Result<bool> Verify(engine::Device& device, const Probed& cached,
 }
 
 }  // namespace
+
+std::string ProbeKey(const engine::Device& device, std::int64_t batch, std::int64_t multiple,
+                     int threads) {
+  constexpr int kVersion = 1;  // raised when the engine has changed so much that nothing fits
+  const graph::Graph& graph = device.graph();
+  return fmt::format(
+      "{}; {}, {} threads; {} {} with {} parameters; batch {} in multiples of {}; version {}",
+      base::CpuModel(), device.kind(), threads, graph.name(), graph::ToString(graph.input_shape()),
+      graph.parameter_count(), batch, multiple, kVersion);
+}
 
 base::Result<Probed> Probe(engine::Device& device, const ProbeOptions& options,
                            const base::Clock& clock) {

@@ -33,6 +33,10 @@ struct Probed {
   bool cached = false;
 };
 
+// What a curve depends on: another processor, device, net or batch has another one.
+std::string ProbeKey(const engine::Device& device, std::int64_t batch, std::int64_t multiple,
+                     int threads);
+
 // Times steps of several sizes on made-up samples, smallest first, each size at least twice: what a
 // device's speed curve is fitted to. The first step of a size does not count, because it compiles.
 base::Result<Probed> Probe(engine::Device& device, const ProbeOptions& options,

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <numeric>
 #include <utility>
 
 #include "motley/data/pooled_dataset.h"
@@ -52,14 +54,15 @@ VirtualExecutor::VirtualExecutor(Options options, const run::TrainOptions& train
     sources_.push_back(std::move(source));
     totals_.push_back({.name = one.name, .kind = one.kind, .power = one.power});
   }
+  std::vector<std::size_t> all(options_.devices.size());
+  std::iota(all.begin(), all.end(), std::size_t{0});
   for (const VirtualDevice& one : options_.devices) {
     plan::SpeedCurve curve = one.curve;
     curve.fixed_seconds /= one.pace.speed;
     curve.seconds_per_sample /= one.pace.speed;
     Tell(plan::DeviceJoined{.device = one.name,
                             .curve = curve,
-                            .communication_seconds = ReductionSeconds(
-                                static_cast<std::int64_t>(options_.devices.size())),
+                            .communication_seconds = ReductionSeconds(all),
                             .power = one.power,
                             .private_samples = one.secret == nullptr ? 0 : one.secret->size()});
   }
@@ -77,13 +80,13 @@ void VirtualExecutor::Tell(const plan::Event& event) {
   if (plan) plan_ = std::move(*plan);
 }
 
-double VirtualExecutor::ReductionSeconds(std::int64_t members) const {
-  if (members < 2) return 0.0;
+double VirtualExecutor::ReductionSeconds(std::span<const std::size_t> members) const {
+  if (members.size() < 2) return 0.0;
   double slowest = std::numeric_limits<double>::infinity();
-  for (const VirtualDevice& one : options_.devices) {
-    slowest = std::min(slowest, one.bytes_per_second);
+  for (const std::size_t member : members) {
+    slowest = std::min(slowest, options_.devices[member].bytes_per_second);
   }
-  const auto n = static_cast<double>(members);
+  const auto n = static_cast<double>(members.size());
   const double bytes = static_cast<double>((weights_.size() + buffers_.size()) * sizeof(float));
   return 2.0 * (n - 1.0) / n * bytes / slowest + 2.0 * (n - 1.0) * options_.latency_seconds;
 }
@@ -144,12 +147,12 @@ base::Result<run::Update> VirtualExecutor::Step(const optim::SgdOptions& wanted)
   std::fill(buffer_sums_.begin(), buffer_sums_.end(), 0.0F);
   const double began = clock_.Now();
   double last = began;
-  std::int64_t members = 0;
+  std::vector<std::size_t> members;
   const base::RealClock real;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const std::int64_t samples = parts[i].samples();
     if (samples == 0) continue;
-    ++members;
+    members.push_back(i);
     MOTLEY_ASSIGN_OR_RETURN(const data::Batch loaded, Load(i, parts[i]));
     const double before = real.Now();
     engine::StepRequest request;
@@ -188,9 +191,9 @@ base::Result<run::Update> VirtualExecutor::Step(const optim::SgdOptions& wanted)
     MOTLEY_RETURN_IF_ERROR(pools_.Commit(part, {{0, part.samples()}}));
   }
   const double network = ReductionSeconds(members);
-  if (members > 1) {
+  if (members.size() > 1) {
     gradient_bytes_ +=
-        2 * (members - 1) *
+        2 * (static_cast<std::int64_t>(members.size()) - 1) *
         static_cast<std::int64_t>((weights_.size() + buffers_.size()) * sizeof(float));
   }
   update.compute_seconds = last - began;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -87,7 +88,8 @@ class VirtualExecutor final : public run::Executor {
   void Tell(const plan::Event& event);
   base::Result<data::Batch> Load(std::size_t device, const run::Pools::Part& part);
   const data::Permutation& Order(std::uint64_t seed, std::int64_t size, std::uint64_t epoch);
-  double ReductionSeconds(std::int64_t members) const;
+  // Of a ring of these devices, by their number.
+  double ReductionSeconds(std::span<const std::size_t> members) const;
   std::vector<run::Pools::Device> Planned() const;
 
   const Options options_;

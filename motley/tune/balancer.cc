@@ -74,10 +74,9 @@ std::optional<plan::Plan> Balancer::OnEvent(const plan::Event& event) {
   if (const auto* joined = std::get_if<plan::DeviceJoined>(&event)) {
     Device device;
     device.name = joined->device;
-    device.probed = joined->curve.has_value();
     device.curve = joined->curve.value_or(plan::SpeedCurve{
         .fixed_seconds = 0.0, .seconds_per_sample = kUnknownSeconds, .residual = 0.0});
-    if (!device.probed && !devices_.empty()) {
+    if (!joined->curve && !devices_.empty()) {
       double sum = 0.0;
       for (const Device& other : devices_) sum += other.curve.seconds_per_sample * other.pace;
       device.curve.seconds_per_sample = sum / static_cast<double>(devices_.size());
@@ -108,7 +107,7 @@ std::int64_t Balancer::SamplesOfAnEpoch() const {
 }
 
 std::int64_t Balancer::SamplesLeft() const {
-  if (samples_left_ > 0 || options_.epochs == 0) return samples_left_;
+  if (options_.epochs == 0) return 0;
   return std::max<std::int64_t>(1, options_.epochs * SamplesOfAnEpoch() - samples_done_);
 }
 
@@ -196,6 +195,9 @@ plan::Plan Balancer::Decide(const std::vector<double>& paces, const std::string&
       words += "; " + chosen->reason;
     }
   }
+  if (shares.empty() && options_.objective == Objective::kEnergy) {
+    words += "; as fast as possible, because not every device states its watts";
+  }
   if (shares.empty()) {
     auto balanced = plan::Balance(options_.batch, options_.multiple, candidates);
     if (balanced.ok()) {
@@ -257,7 +259,7 @@ plan::Plan Balancer::Adopt(std::vector<std::int64_t> shares, double seconds,
   better_since_.reset();
   corrections_left_ = 0;
   ++decisions_;
-  open_ = Prediction{.decision = decisions_, .step = step_, .seconds = seconds, .measured = {}};
+  open_ = Prediction{.decision = decisions_, .seconds = seconds, .measured = {}};
   notes_.push_back({"decision",
                     fmt::format("shares {}: {}; predicts {} per step", fmt::join(after, ", "),
                                 plan.reason, Milliseconds(seconds)),
@@ -309,8 +311,6 @@ std::string Balancer::WhatChanged(const std::vector<double>& paces, bool hurried
 std::optional<plan::Plan> Balancer::OnStep(const plan::StepDone& step) {
   const double now = clock_.Now();
   if (step.noise) noise_ = step.noise;
-  step_ = step.step;
-  samples_left_ = step.samples_left;
   ++steps_since_;
   double trial = 0.0;
   for (const plan::StepDone::Part& part : step.parts) {

@@ -55,8 +55,7 @@ class Balancer final : public plan::Controller {
   struct Device {
     std::string name;
     plan::SpeedCurve curve;  // of the probe
-    bool probed = false;
-    double pace = 1.0;  // by which the curve is scaled in the present plan
+    double pace = 1.0;       // by which the curve is scaled in the present plan
     double communication_seconds = 0.0;
     std::optional<plan::PowerProfile> power;
     std::int64_t private_samples = 0;
@@ -65,7 +64,7 @@ class Balancer final : public plan::Controller {
     Monitor monitor;
   };
   struct Prediction {
-    std::int64_t decision = 0, step = 0;
+    std::int64_t decision = 0;
     double seconds = 0.0;
     std::vector<double> measured;
     std::map<std::string, std::vector<double>> ratios;   // to the curve, by device
@@ -106,7 +105,7 @@ class Balancer final : public plan::Controller {
   double planned_at_ = 0.0, planned_seconds_ = 0.0;
   std::optional<double> noise_;         // the gradient noise scale, once it is known
   std::optional<double> better_since_;  // there is a better plan
-  std::int64_t steps_since_ = 0, decisions_ = 0, step_ = 0, samples_done_ = 0, samples_left_ = 0;
+  std::int64_t steps_since_ = 0, decisions_ = 0, samples_done_ = 0;
   std::optional<std::size_t> tried_;        // this idle device has a few samples in this step
   std::vector<std::int64_t> tried_before_;  // the shares to go back to
   int corrections_left_ = 0;                // of the probes, since a device came or went

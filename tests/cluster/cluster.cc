@@ -188,6 +188,7 @@ std::optional<plan::Plan> FixedShares::OnEvent(const plan::Event& event) {
   std::vector<std::int64_t> weights;
   for (const auto& [name, weight] : devices_) weights.push_back(weight);
   plan::Plan plan;
+  plan.predicted_seconds = seconds_;
   if (std::all_of(weights.begin(), weights.end(), [](auto weight) { return weight == 0; })) {
     return plan;
   }
@@ -222,7 +223,7 @@ TestCluster::TestCluster(Options options)
       tokens_(std::make_unique<TokenStore>(folder_ / "tokens.json",
                                            [] { return std::int64_t{std::time(nullptr)}; })),
       controller_(options_.job.batch, std::max<std::int64_t>(1, options_.job.bn_batch),
-                  options_.shares) {
+                  options_.shares, options_.predicted_seconds) {
   const SmallJob& job = options_.job;
   const Identity identity = LoadOrCreateIdentity(folder_).value();
   token_ = tokens_->Issue(3600, identity.fingerprint).value();

@@ -46,13 +46,16 @@ double RelativeDifference(const std::vector<float>& a, const std::vector<float>&
 // Gives devices shares in the order in which they join: shares[i % size], scaled to the batch.
 class FixedShares final : public plan::Controller {
  public:
-  FixedShares(std::int64_t batch, std::int64_t multiple, std::vector<std::int64_t> shares)
-      : batch_(batch), multiple_(multiple), shares_(std::move(shares)) {}
+  // `seconds` is what it predicts for a step; 0: it says nothing.
+  FixedShares(std::int64_t batch, std::int64_t multiple, std::vector<std::int64_t> shares,
+              double seconds)
+      : batch_(batch), multiple_(multiple), shares_(std::move(shares)), seconds_(seconds) {}
   std::optional<plan::Plan> OnEvent(const plan::Event& event) override;
 
  private:
   const std::int64_t batch_, multiple_;
   const std::vector<std::int64_t> shares_;
+  const double seconds_;
   std::vector<std::pair<std::string, std::int64_t>> devices_;
   std::size_t joined_ = 0;
 };
@@ -71,6 +74,7 @@ class TestCluster {
     int min_workers = 1;
     std::vector<std::int64_t> shares = {1};
     double heartbeat_seconds = 0.5;
+    double predicted_seconds = 0.0;  // of a step; 0: no deadlines
     std::string listen = "127.0.0.1:0";
     std::filesystem::path folder;  // identity, tokens, checkpoints; empty: a new one
   };

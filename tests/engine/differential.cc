@@ -96,4 +96,13 @@ void ExpectClose(const graph::Graph& graph, const Observed& expected, const Obse
       << "logits";
 }
 
+double RelativeDistance(const std::vector<float>& a, const std::vector<float>& b) {
+  double difference = 0.0, norm = 0.0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    difference += (double{a[i]} - double{b[i]}) * (double{a[i]} - double{b[i]});
+    norm += double{b[i]} * double{b[i]};
+  }
+  return std::sqrt(difference / norm);
+}
+
 }  // namespace motley::engine::testing

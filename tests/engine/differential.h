@@ -30,6 +30,9 @@ struct Tolerance {
 void ExpectClose(const graph::Graph& graph, const Observed& expected, const Observed& actual,
                  const Tolerance& tolerance = {});
 
+// |a - b| / |b|.
+double RelativeDistance(const std::vector<float>& a, const std::vector<float>& b);
+
 }  // namespace motley::engine::testing
 
 #endif  // MOTLEY_TESTS_ENGINE_DIFFERENTIAL_H_

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "differential.h"
 #include "motley/engine/native/native_device.h"
 #include "motley/engine/reference/reference_device.h"
 #include "small_graphs.h"
@@ -71,15 +72,6 @@ std::vector<float> Train(Device& device, std::int64_t samples) {
   return model.weights;
 }
 
-double RelativeDistance(const std::vector<float>& a, const std::vector<float>& b) {
-  double difference = 0.0, norm = 0.0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    difference += (double{a[i]} - double{b[i]}) * (double{a[i]} - double{b[i]});
-    norm += double{b[i]} * double{b[i]};
-  }
-  return std::sqrt(difference / norm);
-}
-
 class NativeLanesTest : public ::testing::TestWithParam<Trajectory> {
  protected:
   std::unique_ptr<Device> Make(int threads,
@@ -97,7 +89,8 @@ TEST_P(NativeLanesTest, AnyNumberOfLanesFollowsTheSameTrajectory) {
       reference::MakeReferenceDevice(BuildNet(GetParam()), {.bn_batch = GetParam().bn_batch});
   const std::vector<float> expected = Train(*reference, 8);
   for (const int lanes : {1, 2, 3, 5, 8}) {
-    EXPECT_LE(RelativeDistance(Train(*Make(lanes), 8), expected), 1e-4) << lanes << " lanes";
+    EXPECT_LE(testing::RelativeDistance(Train(*Make(lanes), 8), expected), 1e-4)
+        << lanes << " lanes";
   }
 }
 

@@ -192,15 +192,6 @@ std::vector<float> Train(Device& device, std::int64_t samples) {
   return model.weights;
 }
 
-double RelativeDistance(const std::vector<float>& a, const std::vector<float>& b) {
-  double difference = 0.0, norm = 0.0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    difference += (double{a[i]} - double{b[i]}) * (double{a[i]} - double{b[i]});
-    norm += double{b[i]} * double{b[i]};
-  }
-  return std::sqrt(difference / norm);
-}
-
 TEST(TorchDeviceTest, TakesTheSame20StepsAsTheNativeDevice) {
   struct Case {
     SharedGraph graph;
@@ -215,7 +206,7 @@ TEST(TorchDeviceTest, TakesTheSame20StepsAsTheNativeDevice) {
     const DeviceOptions options{.threads = 1, .bn_batch = c.bn_batch};
     const auto native = native::MakeNativeDevice(c.graph, options).value();
     const auto torch = Torch(c.graph, options);
-    EXPECT_LE(RelativeDistance(Train(*torch, 24), Train(*native, 24)), 1e-4)
+    EXPECT_LE(testing::RelativeDistance(Train(*torch, 24), Train(*native, 24)), 1e-4)
         << c.graph->name() << ", bn_batch " << c.bn_batch;
   }
 }

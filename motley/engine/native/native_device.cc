@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "motley/base/clock.h"
+#include "motley/engine/check_batch.h"
 #include "motley/engine/native/choose.h"
 #include "motley/engine/native/gradient_sum.h"
 #include "motley/engine/native/lanes.h"
@@ -103,7 +104,6 @@ class NativeDevice final : public Device {
   // Batch norm over everything that this device gets: the lanes meet at each of them.
   bool LanesMeet() const { return graph_->has_batch_norm() && bn_batch_ == 0; }
 
-  Status CheckBatch(const data::Batch* batch, std::span<const float> weights) const;
   int AssignChunks(std::int64_t samples, bool training, bool may_stop);
   // Makes and binds every program that the chunks need, so that the lanes can start at once.
   Status Compile(int active, bool training, const float* weights);
@@ -132,23 +132,6 @@ class NativeDevice final : public Device {
   std::vector<BatchNormMeeting> meetings_;
   base::RealClock clock_;
 };
-
-Status NativeDevice::CheckBatch(const data::Batch* batch, std::span<const float> weights) const {
-  MOTLEY_CHECK(batch != nullptr, "a step needs a batch");
-  MOTLEY_CHECK(static_cast<std::int64_t>(weights.size()) == graph_->parameter_count(),
-               "{} weights for a net with {}", weights.size(), graph_->parameter_count());
-  const std::int64_t pixels = graph::Count(graph_->input_shape());
-  MOTLEY_CHECK(static_cast<std::int64_t>(batch->images.size()) == batch->size() * pixels,
-               "{} floats for {} samples of {}", batch->images.size(), batch->size(),
-               graph::ToString(graph_->input_shape()));
-  MOTLEY_CHECK(batch->ids.size() == batch->labels.size(), "every sample has an id");
-  for (std::size_t i = 0; i < batch->labels.size(); ++i) {
-    if (batch->labels[i] >= 0 && batch->labels[i] < graph_->num_classes()) continue;
-    return InvalidInput("sample {} has label {}, but the net has {} classes", batch->ids[i],
-                        batch->labels[i], graph_->num_classes());
-  }
-  return {};
-}
 
 // Gives each lane an equal, contiguous part, cut into chunks. Returns how many lanes have one.
 int NativeDevice::AssignChunks(std::int64_t samples, bool training, bool may_stop) {
@@ -361,7 +344,7 @@ StepResult NativeDevice::Collect(int active, double seconds) const {
 }
 
 Result<StepResult> NativeDevice::Step(const StepRequest& request) {
-  MOTLEY_RETURN_IF_ERROR(CheckBatch(request.batch, request.weights));
+  MOTLEY_RETURN_IF_ERROR(CheckBatch(*graph_, request.batch, request.weights));
   MOTLEY_CHECK(static_cast<std::int64_t>(request.gradient.size()) == graph_->parameter_count(),
                "the gradient has the size of the weights");
   MOTLEY_CHECK(static_cast<std::int64_t>(request.buffer_sums.size()) == graph_->buffer_count(),
@@ -370,8 +353,7 @@ Result<StepResult> NativeDevice::Step(const StepRequest& request) {
   if (cancelled()) return base::Cancelled("the step was cancelled");
   std::fill(request.buffer_sums.begin(), request.buffer_sums.end(), 0.0F);
   if (request.batch->size() == 0 || clock_.Now() >= request.deadline) return Nothing(request);
-  const int active =
-      AssignChunks(request.batch->size(), true, std::isfinite(request.deadline));
+  const int active = AssignChunks(request.batch->size(), true, std::isfinite(request.deadline));
   MOTLEY_RETURN_IF_ERROR(Compile(active, true, request.weights.data()));
 
   try {
@@ -417,7 +399,7 @@ void NativeDevice::RunInference(int lane, int active, const ForwardRequest& requ
 }
 
 Result<StepResult> NativeDevice::Forward(const ForwardRequest& request) {
-  MOTLEY_RETURN_IF_ERROR(CheckBatch(request.batch, request.weights));
+  MOTLEY_RETURN_IF_ERROR(CheckBatch(*graph_, request.batch, request.weights));
   MOTLEY_CHECK(static_cast<std::int64_t>(request.buffers.size()) == graph_->buffer_count(),
                "{} buffers for a net with {}", request.buffers.size(), graph_->buffer_count());
   MOTLEY_CHECK(request.logits.empty() || static_cast<std::int64_t>(request.logits.size()) ==

@@ -12,6 +12,7 @@
 
 #include "motley/base/check.h"
 #include "motley/base/clock.h"
+#include "motley/engine/check_batch.h"
 #include "motley/engine/native/native_device.h"
 #include "motley/engine/torch/kind.h"
 #include "motley/engine/torch/network.h"
@@ -63,7 +64,6 @@ class TorchDevice final : public Device {
   // Batch norm over everything that this device gets.
   bool NormsTheWholeBatch() const { return graph_->has_batch_norm() && bn_batch_ == 0; }
 
-  Status CheckBatch(const data::Batch* batch, std::span<const float> weights) const;
   std::vector<Chunk> Cut(std::int64_t samples, bool whole) const;
   // Where a result is computed: in place on the CPU, in memory of its own on a GPU.
   at::Tensor Zeros(std::span<float> result) const;
@@ -89,23 +89,6 @@ class TorchDevice final : public Device {
   at::Device device_;
   base::RealClock clock_;
 };
-
-Status TorchDevice::CheckBatch(const data::Batch* batch, std::span<const float> weights) const {
-  MOTLEY_CHECK(batch != nullptr, "a step needs a batch");
-  MOTLEY_CHECK(std::ssize(weights) == graph_->parameter_count(), "{} weights for a net with {}",
-               weights.size(), graph_->parameter_count());
-  const std::int64_t pixels = graph::Count(graph_->input_shape());
-  MOTLEY_CHECK(std::ssize(batch->images) == batch->size() * pixels,
-               "{} floats for {} samples of {}", batch->images.size(), batch->size(),
-               graph::ToString(graph_->input_shape()));
-  MOTLEY_CHECK(batch->ids.size() == batch->labels.size(), "every sample has an id");
-  for (std::size_t i = 0; i < batch->labels.size(); ++i) {
-    if (batch->labels[i] >= 0 && batch->labels[i] < graph_->num_classes()) continue;
-    return InvalidInput("sample {} has label {}, but the net has {} classes", batch->ids[i],
-                        batch->labels[i], graph_->num_classes());
-  }
-  return {};
-}
 
 std::vector<Chunk> TorchDevice::Cut(std::int64_t samples, bool whole) const {
   // Enough to keep the device busy, and small enough for its memory and to stop at a deadline.
@@ -253,7 +236,7 @@ void TorchDevice::UseThreads() const {
 }
 
 Result<StepResult> TorchDevice::Step(const StepRequest& request) {
-  MOTLEY_RETURN_IF_ERROR(CheckBatch(request.batch, request.weights));
+  MOTLEY_RETURN_IF_ERROR(CheckBatch(*graph_, request.batch, request.weights));
   MOTLEY_CHECK(std::ssize(request.gradient) == graph_->parameter_count(),
                "the gradient has the size of the weights");
   MOTLEY_CHECK(std::ssize(request.buffer_sums) == graph_->buffer_count(),
@@ -271,7 +254,7 @@ Result<StepResult> TorchDevice::Step(const StepRequest& request) {
 }
 
 Result<StepResult> TorchDevice::Forward(const ForwardRequest& request) {
-  MOTLEY_RETURN_IF_ERROR(CheckBatch(request.batch, request.weights));
+  MOTLEY_RETURN_IF_ERROR(CheckBatch(*graph_, request.batch, request.weights));
   MOTLEY_CHECK(std::ssize(request.buffers) == graph_->buffer_count(),
                "{} buffers for a net with {}", request.buffers.size(), graph_->buffer_count());
   MOTLEY_CHECK(request.logits.empty() ||

@@ -1,0 +1,208 @@
+// Who is a member: joining, leaving, forming a group, and where the model is.
+#include <algorithm>
+#include <utility>
+
+#include "motley/cluster/coordinator_impl.h"
+
+namespace motley::cluster {
+namespace {
+
+constexpr double kFormSeconds = 15.0;
+constexpr int kMaxFailedForms = 3;
+
+std::optional<plan::SpeedCurve> CurveOf(const proto::Ready& ready) {
+  std::vector<plan::Timing> timings;
+  for (const proto::Timing& timing : ready.probe()) {
+    timings.push_back({timing.samples(), timing.seconds()});
+  }
+  auto curve = plan::FitCurve(timings);
+  if (!curve.ok()) return std::nullopt;
+  if (ready.cap() > 0) curve->cap = ready.cap();
+  return *curve;
+}
+
+}  // namespace
+
+base::Status Coordinator::Impl::Gather() {
+  while (true) {
+    Drain();
+    RemoveGone();
+    if (Interrupted()) return base::Cancelled("interrupted");
+    const std::vector<SessionPtr> joiners = Joiners();
+    const std::size_t wanted = started_ ? 1 : static_cast<std::size_t>(options_.min_workers);
+    if (members_.size() + joiners.size() < wanted) {
+      if (!waiting_told_) {
+        const std::size_t missing = wanted - members_.size() - joiners.size();
+        desk_.Event("waiting",
+                    fmt::format("waiting for {} {}", missing, missing == 1 ? "worker" : "workers"),
+                    {});
+      }
+      waiting_told_ = true;
+      desk_.WaitForNews(kLookSeconds);
+      continue;
+    }
+    waiting_told_ = false;
+    if (!joiners.empty()) {
+      if (model_step_ != step_) MOTLEY_RETURN_IF_ERROR(FetchState());
+      if (!Admit(joiners)) continue;
+    }
+    if (options_.gloo && !formed_ && !FormGroup()) continue;
+    started_ = true;
+    return {};
+  }
+}
+
+void Coordinator::Impl::RemoveGone() {
+  bool changed = false;
+  for (const SessionPtr& session : desk_.sessions()) {
+    if (!session->leaving || session->told) continue;
+    proto::Order order = NewOrder();
+    order.mutable_stop()->set_reason("left");
+    Send(session, std::move(order));
+    session->told = true;
+  }
+  std::vector<SessionPtr> staying;
+  for (const SessionPtr& member : members_) {
+    if (!member->closed() && !member->leaving) {
+      staying.push_back(member);
+      continue;
+    }
+    changed = true;
+    member->share = 0;
+    const std::string reason = member->leaving ? "left" : member->reason();
+    Tell(plan::DeviceLost{member->name, reason});
+  }
+  if (!changed) return;
+  members_ = std::move(staying);
+  formed_ = false;
+  NextGeneration();
+}
+
+std::vector<SessionPtr> Coordinator::Impl::Joiners() const {
+  std::vector<SessionPtr> joiners;
+  for (const SessionPtr& session : desk_.sessions()) {
+    const bool member = std::find(members_.begin(), members_.end(), session) != members_.end();
+    if (session->ready && !session->leaving && !session->closed() && !member) {
+      joiners.push_back(session);
+    }
+  }
+  return joiners;
+}
+
+bool Coordinator::Impl::Admit(const std::vector<SessionPtr>& joiners) {
+  NextGeneration();
+  for (const SessionPtr& session : joiners) {
+    proto::Order order = NewOrder();
+    order.mutable_load();
+    Send(session, std::move(order));
+    SendModel(session);
+  }
+  Await(joiners, kLoadSeconds);
+  for (const SessionPtr& session : joiners) {
+    if (session->closed() || !session->done) continue;
+    members_.push_back(session);
+    session->accounted = clock_.Now();
+    session->state = "working";
+    Tell(Describe(session));
+    desk_.Event(
+        "joined",
+        fmt::format("{} joined from {} ({}); {} {} now", session->name, session->peer,
+                    session->device, members_.size(), members_.size() == 1 ? "works" : "work"),
+        {{"worker", session->name}, {"peer", session->peer}, {"device", session->device}});
+  }
+  // By rank of a launcher, then in the order of joining: the order in which gradients are summed.
+  std::stable_sort(members_.begin(), members_.end(), [](const auto& a, const auto& b) {
+    return static_cast<unsigned>(a->rank) < static_cast<unsigned>(b->rank);
+  });
+  formed_ = false;
+  NextGeneration();
+  return !members_.empty();
+}
+
+void Coordinator::Impl::SendModel(const SessionPtr& session) {
+  session->load_began = clock_.Now();
+  const StepKey key{generation_, step_};
+  const auto push = [&](proto::Array array, const ModelArray& floats, int parts) {
+    for (int i = 0; i < parts; ++i) {
+      const Parts::Part& part = model_.parts()[i];
+      session->parts.Push({key, array, part.offset, part.size, floats});
+    }
+  };
+  push(proto::ARRAY_MODEL, model_.model(), model_.parts().count());
+  if (!options_.gloo) return;
+  push(proto::ARRAY_VELOCITY, std::make_shared<const std::vector<float>>(model_.velocity()),
+       model_.parts().parameter_parts());
+}
+
+plan::DeviceJoined Coordinator::Impl::Describe(const SessionPtr& session) const {
+  const proto::Ready& ready = session->said;
+  plan::DeviceJoined joined{.device = session->name, .curve = CurveOf(ready)};
+  // The model has just gone there: the gradient comes back the same way, and a new model follows.
+  // What is sent while the device still computes is not waited for, so this is an upper bound.
+  joined.communication_seconds = 2.0 * std::max(0.0, session->loaded - session->load_began);
+  if (ready.has_power()) joined.power = {ready.watts_idle(), ready.watts_busy()};
+  joined.private_samples = ready.private_samples();
+  return joined;
+}
+
+std::vector<run::PrivatePool> Coordinator::Impl::KnownPools() const {
+  std::vector<run::PrivatePool> pools = pools_.pools();
+  for (const SessionPtr& member : members_) {
+    const proto::Ready& ready = member->said;
+    const auto found = std::find_if(pools.begin(), pools.end(), [&](const run::PrivatePool& pool) {
+      return pool.device == member->name;
+    });
+    if (found != pools.end()) pools.erase(found);
+    if (ready.private_samples() > 0) {
+      pools.push_back({member->name, ready.private_samples(), ready.private_sha256()});
+    }
+  }
+  return pools;
+}
+
+bool Coordinator::Impl::FormGroup() {
+  NextGeneration();
+  proto::Order order = NewOrder();
+  for (const SessionPtr& member : members_) order.mutable_form()->add_members(member->name);
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    order.mutable_form()->set_rank(static_cast<int>(i));
+    Send(members_[i], order);
+  }
+  const std::size_t wanted = members_.size();
+  formed_ = Await(members_, kFormSeconds) == Outcome::kDone;
+  if (!formed_) NextGeneration();
+  const auto alive = [](const SessionPtr& member) { return !member->closed(); };
+  const bool all_alive =
+      std::count_if(members_.begin(), members_.end(), alive) == static_cast<std::ptrdiff_t>(wanted);
+  failed_forms_ = formed_ || !all_alive ? 0 : failed_forms_ + 1;
+  if (failed_forms_ >= kMaxFailedForms) {
+    // Two of them do not reach each other, though both reach us. Any order of going comes to an
+    // end: a group of one forms itself.
+    desk_.SendAway(members_.back(),
+                   "the members cannot form a group; see whether all of them "
+                   "reach each other");
+    failed_forms_ = 0;
+  }
+  return formed_;
+}
+
+base::Status Coordinator::Impl::FetchState() {
+  for (const SessionPtr& member : std::vector<SessionPtr>(members_)) {
+    if (member->closed()) continue;
+    desk_.ExpectUpload({generation_, step_}, member->name);
+    proto::Order order = NewOrder();
+    order.mutable_save();
+    Send(member, std::move(order));
+    const auto outcome = Await({member}, kLoadSeconds, [this] { return desk_.UploadComplete(); });
+    Desk::Upload upload = desk_.TakeUpload();
+    if (outcome == Outcome::kDone) {
+      model_.Replace(std::move(upload.model), std::move(upload.velocity));
+      model_step_ = step_;
+      return {};
+    }
+    NextGeneration();
+  }
+  return base::Unavailable("all workers that had the model of step {} are gone", step_);
+}
+
+}  // namespace motley::cluster
