@@ -36,9 +36,11 @@ struct StepDone {
     double pressure = 0.0;
   };
   std::int64_t step = 0;
-  double seconds = 0.0;           // from beginning to end, all of it
-  bool short_step = false;        // some stopped at their deadline
-  std::optional<double> noise;    // the gradient noise scale, in samples, where it is known
+  int group = 0;
+  std::int64_t staleness = 0;   // updates of others since the group read the model
+  double seconds = 0.0;         // from beginning to end, all of it
+  bool short_step = false;      // some stopped at their deadline
+  std::optional<double> noise;  // the gradient noise scale, in samples, where it is known
   std::vector<Part> parts;
 };
 using Event = std::variant<DeviceJoined, DeviceLost, StepDone>;

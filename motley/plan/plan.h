@@ -2,6 +2,7 @@
 #define MOTLEY_PLAN_PLAN_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,18 +12,24 @@ namespace motley::plan {
 struct Share {
   std::string device;
   std::int64_t samples = 0;
+  // Devices of one group make a step together; groups do not wait for each other.
+  int group = 0;
   bool operator==(const Share&) const = default;
 };
 
 // What the devices do from the next step boundary on. Plain data: it can be printed, compared and
 // predicted from.
 struct Plan {
-  std::vector<Share> shares;  // their sum is the batch; a device that is missing has 0
-  std::string reason;         // for people
+  // In each group their sum is the batch. A device that is missing has 0. Groups are numbered from
+  // 0 without gaps.
+  std::vector<Share> shares;
+  std::string reason;  // for people
   // Of one step; 0: nobody knows. Without the part of each device that a step may last.
   double predicted_seconds = 0.0;
   // When the devices cannot do the job's whole batch: what the learning rate is multiplied by.
   double learning_rate_factor = 1.0;
+  // Instead of the job's, to make up for the momentum that asynchrony brings; may be negative.
+  std::optional<double> momentum;
 };
 
 }  // namespace motley::plan
