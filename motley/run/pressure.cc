@@ -1,5 +1,6 @@
 #include "motley/run/pressure.h"
 
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -57,7 +58,7 @@ std::vector<std::filesystem::path> CgroupFolders(const std::filesystem::path& ro
   for (std::string line; std::getline(in, line);) {
     const std::size_t first = line.find(':'), second = line.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    const std::string controllers = fmt::format(",{},", line.substr(first + 1, second - first - 1));
     const std::filesystem::path below =
         std::filesystem::path(line.substr(second + 1)).relative_path();
     const std::filesystem::path mounts = root / "sys/fs/cgroup";
