@@ -96,18 +96,19 @@ Result<int> Serve(const ServeArgs& args, const Environment& environment) {
   // Everything that can be wrong is looked at before the run directory is made.
   MOTLEY_ASSIGN_OR_RETURN(const std::optional<Place> before, folder.LoadPlace());
   MOTLEY_ASSIGN_OR_RETURN(const Address listen, ChooseAddress(args, given, before));
+  cluster::CoordinatorOptions options;
+  options.listen = listen.ToText();
+  options.tls = !args.insecure;
   ClusterRun run{.plan = plan,
                  .environment = environment,
                  .view = view,
                  .folder = folder,
                  .command = args.insecure ? "motley serve --insecure" : "motley serve",
                  .json = args.json,
-                 .options = {},
+                 .options = std::move(options),
                  .on_listening = [&](int port) {
                    return Invite(args, folder, {listen.host, port}, view);
                  }};
-  run.options.listen = listen.ToText();
-  run.options.tls = !args.insecure;
   return run.Run();
 }
 
