@@ -21,6 +21,7 @@ Json ToJson(const cluster::proto::MemberStatus& member) {
           {"peer", member.peer()},
           {"state", member.state()},
           {"share", member.share()},
+          {"group", member.group()},
           {"samples", member.samples()},
           {"samples_per_second", member.samples_per_second()},
           {"age_seconds", member.age_seconds()},
@@ -43,6 +44,7 @@ Json ToJson(const cluster::proto::StatusReply& status) {
           {"test_accuracy", tested ? Json(status.test_accuracy()) : Json(nullptr)},
           {"generation", status.generation()},
           {"gloo", status.gloo()},
+          {"groups", status.groups()},
           {"members", std::move(members)}};
 }
 
@@ -51,6 +53,7 @@ std::string JobLine(const cluster::proto::StatusReply& status) {
       fmt::format("{} on {}: {}, epoch {}, step {}, {:.0f} samples/s, loss {:.4f}", status.model(),
                   status.data(), status.phase(), status.epoch() + 1, Thousands(status.step()),
                   status.samples_per_second(), status.loss());
+  if (status.groups() > 1) line += fmt::format(", {} groups", status.groups());
   if (status.test_accuracy() >= 0) {
     line += fmt::format(", test accuracy {:.2f} %", 100.0 * status.test_accuracy());
   }
@@ -65,6 +68,7 @@ Row MemberRow(const cluster::proto::MemberStatus& member) {
   return {member.name(),
           member.host(),
           member.device(),
+          member.group() < 0 ? "" : std::to_string(member.group()),
           std::to_string(member.share()),
           fmt::format("{:.0f}", member.samples_per_second()),
           FormatSeconds(member.age_seconds()),
@@ -100,7 +104,7 @@ Result<int> ShowStatus(const StatusArgs& args, const Environment& environment) {
   }
   fmt::print("{}\n", JobLine(*status));
   std::vector<Row> rows = {
-      {"name", "host", "device", "share", "samples/s", "age", "silent", "state"}};
+      {"name", "host", "device", "group", "share", "samples/s", "age", "silent", "state"}};
   for (const auto& member : status->members()) rows.push_back(MemberRow(member));
   if (rows.size() == 1) {
     fmt::print("nobody has joined yet\n");

@@ -50,9 +50,7 @@ void Coordinator::Impl::Stop(const std::string& reason) {
   if (server_ == nullptr) return;
   constexpr double kGoodbyeSeconds = 3.0;
   for (const SessionPtr& session : desk_.sessions()) {
-    proto::Order order = NewOrder();
-    order.mutable_stop()->set_reason(reason);
-    Send(session, std::move(order));
+    SendStop(session, reason);
   }
   const double deadline = clock_.Now() + kGoodbyeSeconds;
   while (!desk_.sessions().empty() && clock_.Now() < deadline) {

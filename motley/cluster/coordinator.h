@@ -37,6 +37,9 @@ struct CoordinatorOptions {
   // steps usually take.
   double step_seconds = 120.0;
   int update_threads = 1;
+  // With several groups: no update may be of a model that has seen so many others since; an update
+  // that comes too early for that waits. At least the number of groups less one; 0: no bound.
+  std::int64_t max_staleness = 0;
 };
 
 // What a coordinator tells while it runs. Called from one thread at a time.
@@ -66,10 +69,12 @@ struct MemberTotal {
 // their gradients, commits. An Executor, so that goals, events and checkpoints are those of a run
 // on one machine.
 //
-// A step is committed when every member has reported its part and the sum is complete; when one is
-// lost before that, all of it is discarded, a new generation begins, and the same samples are cut
-// anew over those who are left. A worker that has said it is ready becomes a member at the next
-// step boundary.
+// The plan's groups make their steps independently of each other; Step returns the next one that is
+// done. A step is committed when every member of its group has reported its part and the sum is
+// complete; when one is lost before that, all of it is discarded, a new generation of the group
+// begins, and the same samples are cut anew over those who are left. A worker that has said it is
+// ready becomes a member at the next step boundary. When a plan has other groups, those who are in
+// the middle of a step finish it first.
 //
 // Nothing waits for a worker longer than two heartbeats of silence, or than `step_seconds`. Only
 // waiting for somebody to join has no limit, and ends with the interrupt.

@@ -60,7 +60,8 @@ Coordinator::Impl::Impl(const CoordinatorOptions& options, const proto::Job& job
       hooks_(hooks),
       job_(job),
       pools_(std::move(pools)),
-      model_(graph_, std::move(state.weights), std::move(state.velocity), state.buffers),
+      model_(graph_, std::move(state.weights), std::move(state.velocity), state.buffers,
+             options.update_threads),
       model_step_(state.step),
       step_(state.step),
       desk_(options_, job_, data_, model_, clock_, hooks_),
@@ -73,31 +74,36 @@ Coordinator::Impl::~Impl() { Close(); }
 // --- Steps --------------------------------------------------------------------------------------
 
 base::Result<run::Update> Coordinator::Impl::Step(const optim::SgdOptions& sgd) {
-  suspects_ = 0;
-  const double began = clock_.Now();
+  const double called = clock_.Now();
   while (true) {
     MOTLEY_RETURN_IF_ERROR(Gather());
     // The private pools of those who were there when the epoch began.
-    if (ledger().committed() == 0 && KnownPools() != pools_.pools()) {
+    if (ledger().committed() == 0 && !AnyBusy() && KnownPools() != pools_.pools()) {
       const std::vector<run::PrivatePool> pools = KnownPools();
       std::int64_t size = pools_.public_size();
       for (const run::PrivatePool& pool : pools) size += pool.size;
       pools_ = run::Pools(data::Ledger(ledger().epoch(), size), pools_.public_size(), pools);
     }
-    const Assignment parts =
-        pools_.Take(PlannedBatch(), std::max<std::int64_t>(1, job_.bn_batch()), PlannedDevices());
-    if (SamplesOf(parts) == 0) {
+    // Before other groups are formed, those who are at work finish.
+    if (Grouped()) {
+      for (auto& [number, group] : groups_) {
+        if (!group.busy) Begin(number, group, sgd);
+      }
+    }
+    if (!AnyBusy()) {
       ForgoUnreachable();
       return run::Update{};
     }
-    auto update = Attempt(parts, sgd);
+    const auto [number, outcome] = AwaitStep();
+    Group& group = groups_.at(number);
+    std::optional<run::Update> update;
+    if (outcome == Outcome::kDone) update = Finish(number, group);
     if (update && update->not_finite.empty()) {
-      update->wait_seconds = std::max(0.0, clock_.Now() - began - update->compute_seconds);
+      const double seconds = clock_.Now() - std::min(called, group.began);
+      update->wait_seconds = std::max(0.0, seconds - update->compute_seconds);
       return std::move(*update);
     }
-    model_.Discard();
-    for (const run::Pools::Part& part : parts) MOTLEY_RETURN_IF_ERROR(pools_.GiveBack(part));
-    NextGeneration();
+    Abandon(number, group);
     if (update) return std::move(*update);
     formed_ = false;  // a collective that was broken off cannot be used again
   }
@@ -109,9 +115,10 @@ std::int64_t Coordinator::Impl::SamplesOf(const Assignment& parts) {
   return samples;
 }
 
-std::vector<run::Pools::Device> Coordinator::Impl::PlannedDevices() const {
+std::vector<run::Pools::Device> Coordinator::Impl::PlannedDevices(
+    const std::vector<SessionPtr>& members) const {
   std::vector<run::Pools::Device> devices;
-  for (const SessionPtr& member : members_) {
+  for (const SessionPtr& member : members) {
     devices.push_back({member->name, 0});
     for (const plan::Share& share : plan_.shares) {
       if (share.device == member->name) devices.back().share = share.samples;
@@ -128,15 +135,17 @@ std::vector<run::Pools::Device> Coordinator::Impl::PlannedDevices() const {
   return devices;
 }
 
-std::int64_t Coordinator::Impl::PlannedBatch() const {
+std::int64_t Coordinator::Impl::PlannedBatch(int number) const {
   std::int64_t planned = 0;
-  for (const plan::Share& share : plan_.shares) planned += share.samples;
+  for (const plan::Share& share : plan_.shares) {
+    if (options_.gloo || share.group == number) planned += share.samples;
+  }
   // A plan for devices that are gone: anything is better than nothing.
   return planned > 0 ? std::min(planned, job_.batch()) : job_.batch();
 }
 
 void Coordinator::Impl::ForgoUnreachable() {
-  for (const auto& [device, samples] : pools_.ForgoOf(PlannedDevices())) {
+  for (const auto& [device, samples] : pools_.ForgoOf(PlannedDevices(members_))) {
     desk_.Event("unreachable",
                 fmt::format("{} private samples of {} were not trained on in epoch {}: it is away",
                             samples, device, ledger().epoch() + 1),
@@ -144,96 +153,184 @@ void Coordinator::Impl::ForgoUnreachable() {
   }
 }
 
-std::optional<run::Update> Coordinator::Impl::Attempt(const Assignment& parts,
-                                                      const optim::SgdOptions& wanted) {
-  const double began = clock_.Now();
+bool Coordinator::Impl::AnyBusy() const {
+  return std::any_of(groups_.begin(), groups_.end(),
+                     [](const auto& one) { return one.second.busy; });
+}
+
+bool Coordinator::Impl::Begin(int number, Group& group, const optim::SgdOptions& wanted) {
+  const std::int64_t multiple = std::max<std::int64_t>(1, job_.bn_batch());
+  const auto take = [&](run::Pools& pools, int which, const Group& whose) {
+    return pools.Take(PlannedBatch(which), multiple, PlannedDevices(whose.members));
+  };
+  group.parts = take(pools_, number, group);
+  if (SamplesOf(group.parts) == 0) return false;
+  group.busy = true;
+  group.alone = groups_.size() == 1;
+  group.began = clock_.Now();
+  group.deadline = DeadlineOf(number, group);
+  group.limit = group.began + StepLimit(group.deadline);
   optim::SgdOptions sgd = wanted;
   sgd.learning_rate *= static_cast<float>(plan_.learning_rate_factor);
-  const std::int64_t samples = SamplesOf(parts);
-  deadline_ = DeadlineOf(samples);
-  BeginReduction(parts, sgd);
-  proto::Order order = TrainOrder(samples, sgd);
-  // What the next steps will probably be, so that their samples can be prepared.
+  if (plan_.momentum) sgd.momentum = static_cast<float>(*plan_.momentum);
+  BeginReduction(number, group, sgd);
+  proto::Order order = TrainOrder(group, sgd);
+  // What the next steps will probably be, so that their samples can be prepared: the other groups
+  // take theirs in between.
   std::vector<Assignment> ahead;
   run::Pools forecast = pools_;
   for (int i = 0; i < kAhead; ++i) {
-    ahead.push_back(forecast.Take(PlannedBatch(), std::max<std::int64_t>(1, job_.bn_batch()),
-                                  PlannedDevices()));
+    for (const auto& [other, whose] : groups_) {
+      if (other != number) take(forecast, other, whose);
+    }
+    ahead.push_back(take(forecast, number, group));
   }
-  for (std::size_t i = 0; i < members_.size(); ++i) {
+  for (std::size_t i = 0; i < group.members.size(); ++i) {
     proto::Train& train = *order.mutable_train();
     train.clear_part();
     train.clear_next();
-    Fill(parts[i], *train.mutable_part());
+    Fill(group.parts[i], *train.mutable_part());
     for (const Assignment& later : ahead) {
       if (later[i].samples() > 0) Fill(later[i], *train.add_next());
     }
-    members_[i]->share = parts[i].samples();
-    Send(members_[i], order);
+    group.members[i]->share = group.parts[i].samples();
+    Send(group.members[i], order);
   }
-  const auto summed = [this] { return options_.gloo || model_.Complete(); };
-  if (Await(members_, StepLimit(), summed) != Outcome::kDone) return std::nullopt;
-  if (!CheckDone(parts)) return std::nullopt;
-  const auto nothing = [](const SessionPtr& member) { return member->done->samples() == 0; };
-  hurried_ = std::all_of(members_.begin(), members_.end(), nothing);
-  if (hurried_) return std::nullopt;  // again, and with all the time they need
-
-  run::Update update;
-  update.not_finite = JudgeGradients();
-  if (update.not_finite.empty() && broken_) return std::nullopt;
-  if (update.not_finite.empty() && !options_.gloo) update.not_finite = model_.not_finite();
-  if (!update.not_finite.empty()) return update;
-  return Commit(parts, began);
+  return true;
 }
 
-void Coordinator::Impl::BeginReduction(const Assignment& parts, const optim::SgdOptions& sgd) {
+void Coordinator::Impl::BeginReduction(int number, Group& group, const optim::SgdOptions& sgd) {
   if (options_.gloo) return;
-  ModelServer::Step step{.key = {generation_, step_},
+  ModelServer::Step step{.key = {group.generation, group.version},
                          .contributors = {},
-                         .samples = SamplesOf(parts),
+                         .samples = SamplesOf(group.parts),
                          .sgd = sgd,
                          .on_part = {},
                          .on_complete = [this] { desk_.Wake(); }};
-  for (std::size_t i = 0; i < members_.size(); ++i) {
-    if (parts[i].samples() > 0) {
-      step.contributors.push_back({members_[i]->name, parts[i].samples()});
+  for (std::size_t i = 0; i < group.members.size(); ++i) {
+    if (group.parts[i].samples() > 0) {
+      step.contributors.push_back({group.members[i]->name, group.parts[i].samples()});
     }
   }
-  const StepKey next{generation_, step_ + 1};
-  step.on_part = [this, next, members = members_](int index, const ModelArray& floats) {
-    const Parts::Part& part = model_.parts()[index];
-    for (const SessionPtr& member : members) {
-      member->parts.Push({next, proto::ARRAY_MODEL, part.offset, part.size, floats});
-    }
-  };
-  model_.Begin(std::move(step));
+  if (group.alone) {
+    const StepKey next{group.generation, group.version + 1};
+    step.on_part = [this, next, members = group.members](int index, const ModelArray& floats) {
+      const Parts::Part& part = model_.parts()[index];
+      for (const SessionPtr& member : members) {
+        member->parts.Push({next, proto::ARRAY_MODEL, part.offset, part.size, floats});
+      }
+    };
+  }
+  model_.Begin(number, std::move(step));
 }
 
-proto::Order Coordinator::Impl::TrainOrder(std::int64_t samples,
-                                           const optim::SgdOptions& sgd) const {
-  proto::Order order = NewOrder();
+proto::Order Coordinator::Impl::TrainOrder(const Group& group, const optim::SgdOptions& sgd) const {
+  proto::Order order = NewOrder(group);
   proto::Train& train = *order.mutable_train();
-  train.set_samples(samples);
+  train.set_samples(SamplesOf(group.parts));
   train.mutable_sgd()->set_learning_rate(sgd.learning_rate);
   train.mutable_sgd()->set_momentum(sgd.momentum);
   train.mutable_sgd()->set_weight_decay(sgd.weight_decay);
   train.mutable_sgd()->set_nesterov(sgd.nesterov);
-  train.set_deadline_seconds(deadline_);
+  train.set_deadline_seconds(group.deadline);
   return order;
 }
 
-double Coordinator::Impl::DeadlineOf(std::int64_t samples) const {
+double Coordinator::Impl::DeadlineOf(int number, const Group& group) const {
   // Steps of a new size compile, and their samples may still be on their way.
-  const bool usual = steps_of_plan_ >= kSettleSteps && samples == PlannedBatch();
-  if (plan_.predicted_seconds <= 0.0 || !usual || hurried_) return 0.0;
+  const bool usual =
+      group.steps_of_plan >= kSettleSteps && SamplesOf(group.parts) == PlannedBatch(number);
+  if (plan_.predicted_seconds <= 0.0 || !usual || group.hurried) return 0.0;
   return std::max(kLeastDeadline, kPatience * plan_.predicted_seconds);
 }
 
-bool Coordinator::Impl::CheckDone(const Assignment& parts) {
+std::pair<int, Coordinator::Impl::Outcome> Coordinator::Impl::AwaitStep() {
+  while (true) {
+    Drain();
+    std::optional<std::pair<double, int>> first;
+    for (auto& [number, group] : groups_) {
+      if (!group.busy) continue;
+      const auto outcome = Look(number, group);
+      if (outcome == Outcome::kBroken) return {number, *outcome};
+      if (!outcome || !MayCommit(number)) continue;
+      double ended = 0.0;
+      for (const SessionPtr& member : group.members) ended = std::max(ended, member->answered);
+      if (!first || std::pair(ended, number) < *first) first = {ended, number};
+    }
+    if (first) return {first->second, Outcome::kDone};
+    desk_.WaitForNews(kLookSeconds);
+  }
+}
+
+std::optional<Coordinator::Impl::Outcome> Coordinator::Impl::Look(int number, const Group& group) {
+  bool all_done = true, bad = false;
+  for (const SessionPtr& member : group.members) {
+    if (member->closed() || member->broken) return Outcome::kBroken;
+    all_done = all_done && member->done;
+    bad = bad || (member->done && !member->done->finite());
+  }
+  // Who has computed nonsense does not send the rest of it.
+  if (all_done && (bad || options_.gloo || model_.Complete(number))) return Outcome::kDone;
+  if (clock_.Now() <= group.limit) return std::nullopt;
+  for (const SessionPtr& member : group.members) {
+    if (member->done) continue;
+    desk_.SendAway(
+        member, fmt::format("alive, but not finished after {:.0f} s", clock_.Now() - group.began));
+  }
+  return Outcome::kBroken;
+}
+
+bool Coordinator::Impl::MayCommit(int number) const {
+  if (options_.max_staleness == 0) return true;
+  // Those who read the model earlier may still commit before another one does; counting them in,
+  // the oldest is never kept waiting.
+  const auto before = [](const auto& a, const auto& b) {
+    return std::pair(a.second.version, a.first) < std::pair(b.second.version, b.first);
+  };
+  for (const auto& other : groups_) {
+    if (!other.second.busy || other.first == number) continue;
+    std::int64_t stale = step_ + 1 - other.second.version;
+    for (const auto& third : groups_) {
+      if (third.second.busy && third.first != number && before(third, other)) ++stale;
+    }
+    const bool older = before(*groups_.find(number), other);
+    if (!older && stale > options_.max_staleness) return false;
+  }
+  return true;
+}
+
+std::optional<run::Update> Coordinator::Impl::Finish(int number, Group& group) {
+  if (!CheckDone(group)) return std::nullopt;
+  const auto nothing = [](const SessionPtr& member) { return member->done->samples() == 0; };
+  group.hurried = std::all_of(group.members.begin(), group.members.end(), nothing);
+  if (group.hurried) return std::nullopt;  // again, and with all the time they need
+
+  run::Update update;
+  const int suspects = suspects_;
+  update.not_finite = JudgeGradients(group);
+  if (suspects_ > suspects) return std::nullopt;
+  if (update.not_finite.empty() && !options_.gloo) update.not_finite = model_.Prepare(number);
+  if (!update.not_finite.empty()) return update;
+  return Commit(number, group);
+}
+
+void Coordinator::Impl::Abandon(int number, Group& group) {
+  model_.Discard(number);
+  for (const run::Pools::Part& part : group.parts) {
+    const auto given = pools_.GiveBack(part);
+    MOTLEY_CHECK(given.ok(), "{}", given.message());
+  }
+  group.parts.clear();
+  group.busy = false;
+  NextGeneration(group);
+}
+
+bool Coordinator::Impl::CheckDone(const Group& group) {
   bool right = true;
-  for (std::size_t i = 0; i < members_.size(); ++i) {
-    const proto::Done& done = *members_[i]->done;
-    const std::int64_t samples = parts[i].samples();
+  for (std::size_t i = 0; i < group.members.size(); ++i) {
+    const SessionPtr& member = group.members[i];
+    const proto::Done& done = *member->done;
+    const std::int64_t samples = group.parts[i].samples();
     std::int64_t counted = 0, position = 0;
     bool sorted = true;
     for (const auto& [begin, end] : DoneOf(done, samples)) {
@@ -241,14 +338,13 @@ bool Coordinator::Impl::CheckDone(const Assignment& parts) {
       position = end;
       counted += end - begin;
     }
-    const bool may_stop = deadline_ > 0.0;
+    const bool may_stop = group.deadline > 0.0;
     const bool fits = sorted && counted == done.samples() && (may_stop || counted == samples);
     const bool sent = options_.gloo || !done.finite() || samples == 0 ||
-                      model_.SamplesOf(members_[i]->name) == done.samples();
+                      model_.SamplesOf(member->name) == done.samples();
     if (fits && sent) continue;
     right = false;
-    desk_.SendAway(members_[i],
-                   fmt::format("it did {} samples instead of {}", done.samples(), samples));
+    desk_.SendAway(member, fmt::format("it did {} samples instead of {}", done.samples(), samples));
   }
   return right;
 }
@@ -264,83 +360,60 @@ bool Coordinator::Impl::CheckEvaluated(const std::vector<std::int64_t>& shares) 
   return right;
 }
 
-std::string Coordinator::Impl::JudgeGradients() {
+std::string Coordinator::Impl::JudgeGradients(const Group& group) {
   std::vector<SessionPtr> bad;
-  for (const SessionPtr& member : members_) {
+  for (const SessionPtr& member : group.members) {
     if (!member->done->finite() || !std::isfinite(member->done->loss_sum())) bad.push_back(member);
   }
   if (bad.empty()) return {};
   // One of several may be a broken machine; when it happens to more of them, it is the training.
   if (bad.size() > 1 || members_.size() == 1 || suspects_ > 0) return "the loss or a gradient";
   ++suspects_;
-  broken_ = true;
   desk_.SendAway(bad.front(), "its gradient is not finite, and the others' are");
   return {};
 }
 
-run::Update Coordinator::Impl::Commit(const Assignment& parts, double began) {
+run::Update Coordinator::Impl::Commit(int number, Group& group) {
   run::Update update;
-  plan::StepDone event{.step = step_ + 1};
+  update.group = number;
+  update.staleness = step_ - group.version;
+  plan::StepDone event{.step = step_ + 1, .group = number, .staleness = update.staleness};
   const double now = clock_.Now();
-  for (std::size_t i = 0; i < members_.size(); ++i) {
-    const SessionPtr& member = members_[i];
+  const std::int64_t planned = SamplesOf(group.parts);
+  for (std::size_t i = 0; i < group.members.size(); ++i) {
+    const SessionPtr& member = group.members[i];
     const proto::Done& done = *member->done;
-    const auto committed = pools_.Commit(parts[i], DoneOf(done, parts[i].samples()));
+    const auto committed = pools_.Commit(group.parts[i], DoneOf(done, group.parts[i].samples()));
     MOTLEY_CHECK(committed.ok(), "{}", committed.message());
     update.samples += done.samples();
     update.loss_sum += done.loss_sum();
     update.correct += done.correct();
     update.compute_seconds = std::max(update.compute_seconds, done.compute_seconds());
-    member->samples += done.samples();
-    if (done.compute_seconds() > 0) {
-      member->rate = static_cast<double>(done.samples()) / done.compute_seconds();
-    }
-    traffic_.Gradient(done.group_bytes());
-    MemberTotal& total = totals_[member->name];
-    total.name = member->name;
-    total.device = member->device;
-    total.samples += done.samples();
-    total.compute_seconds += done.compute_seconds();
-    total.wait_seconds += done.wait_seconds();
-    total.present_seconds += now - std::exchange(member->accounted, now);
-    if (member->said.has_power()) {
-      total.power = plan::PowerProfile{member->said.watts_idle(), member->said.watts_busy()};
-    } else if (done.has_joules()) {
-      total.joules += std::max(0.0, done.joules() - std::exchange(member->joules, done.joules()));
-      total.measured = true;
-    }
+    Account(member, now);
     event.parts.push_back({member->name, done.samples(), done.compute_seconds(), done.pressure()});
   }
-  if (const std::int64_t planned = SamplesOf(parts); update.samples < planned) {
-    event.short_step = true;
-    ++short_steps_;
-    // A device that is slow for a while makes many of them.
-    if (now >= next_short_event_) {
-      next_short_event_ = now + kShortEventSeconds;
-      desk_.Event(
-          "short_step",
-          fmt::format("step {}: {} of {} samples were done in time; the rest is computed in later "
-                      "steps, and the learning rate of this one is scaled by {:.3f} ({} such steps "
-                      "so far)",
-                      step_ + 1, update.samples, planned,
-                      static_cast<double>(update.samples) / static_cast<double>(planned),
-                      short_steps_),
-          {{"samples", std::to_string(update.samples)},
-           {"of", std::to_string(planned)},
-           {"so_far", std::to_string(short_steps_)}});
-    }
-  }
+  event.short_step = update.samples < planned;
+  if (event.short_step) TellShortStep(update, planned);
   if (!options_.gloo) {
-    const ModelServer::Norms norms = model_.norms();
+    const ModelServer::Norms norms = model_.norms(number);
     noise_.Add(norms.contributors, norms.total_squared);
     event.noise = noise_.value();
-    model_.Commit();
+    model_.Commit(number);
     ++model_step_;
   }
   ++step_;
-  ++steps_of_plan_;
-  committed_ = update.samples;
-  const double seconds = now - began;
+  group.busy = false;
+  group.parts.clear();
+  group.version = step_;
+  suspects_ = 0;
+  ++group.steps_of_plan;
+  for (const SessionPtr& member : group.members) {
+    member->version = step_;
+    member->committed = update.samples;
+    // A group that is alone has got it part by part.
+    if (!group.alone) SendModel(member, {group.generation, step_});
+  }
+  const double seconds = now - group.began;
   usual_seconds_ = usual_seconds_ == 0.0 ? seconds : 0.9 * usual_seconds_ + 0.1 * seconds;
   if (update.samples > 0) last_loss_ = update.loss_sum / static_cast<double>(update.samples);
   event.seconds = seconds;
@@ -349,26 +422,74 @@ run::Update Coordinator::Impl::Commit(const Assignment& parts, double began) {
   return update;
 }
 
+void Coordinator::Impl::Account(const SessionPtr& member, double now) {
+  const proto::Done& done = *member->done;
+  member->samples += done.samples();
+  if (done.compute_seconds() > 0) {
+    member->rate = static_cast<double>(done.samples()) / done.compute_seconds();
+  }
+  traffic_.Gradient(done.group_bytes());
+  MemberTotal& total = totals_[member->name];
+  total.name = member->name;
+  total.device = member->device;
+  total.samples += done.samples();
+  total.compute_seconds += done.compute_seconds();
+  total.wait_seconds += done.wait_seconds();
+  total.present_seconds += now - std::exchange(member->accounted, now);
+  if (member->said.has_power()) {
+    total.power = plan::PowerProfile{member->said.watts_idle(), member->said.watts_busy()};
+  } else if (done.has_joules()) {
+    total.joules += std::max(0.0, done.joules() - std::exchange(member->joules, done.joules()));
+    total.measured = true;
+  }
+}
+
+void Coordinator::Impl::TellShortStep(const run::Update& update, std::int64_t planned) {
+  ++short_steps_;
+  // A device that is slow for a while makes many of them.
+  const double now = clock_.Now();
+  if (now < next_short_event_) return;
+  next_short_event_ = now + kShortEventSeconds;
+  desk_.Event(
+      "short_step",
+      fmt::format("step {}: {} of {} samples were done in time; the rest is computed in "
+                  "later steps, and the learning rate of this one is scaled by {:.3f} ({} "
+                  "such steps so far)",
+                  step_ + 1, update.samples, planned,
+                  static_cast<double>(update.samples) / static_cast<double>(planned), short_steps_),
+      {{"samples", std::to_string(update.samples)},
+       {"of", std::to_string(planned)},
+       {"so_far", std::to_string(short_steps_)}});
+}
+
 void Coordinator::Impl::StartNextEpoch() { pools_.StartNextEpoch(KnownPools()); }
 
 base::Result<run::Evaluation> Coordinator::Impl::Evaluate() {
   while (true) {
     MOTLEY_RETURN_IF_ERROR(Gather());
+    // All of them, and all with the same model: what a group is at is given up.
+    for (auto& [number, group] : groups_) {
+      if (group.busy) Abandon(number, group);
+    }
+    const auto stale = [this](const SessionPtr& member) { return member->version != step_; };
+    if (std::any_of(members_.begin(), members_.end(), stale)) {
+      for (const SessionPtr& member : members_) member->group = -1;
+      continue;  // to be put into groups anew, with the present model
+    }
     const std::vector<std::int64_t> shares = Cut(data_.test->size());
     std::int64_t at = 0;
     for (std::size_t i = 0; i < members_.size(); ++i) {
-      proto::Order order = NewOrder();
+      proto::Order order = NewOrder(groups_.at(members_[i]->group));
       order.mutable_evaluate()->set_begin(at);
       order.mutable_evaluate()->set_end(at + shares[i]);
       at += shares[i];
       Send(members_[i], std::move(order));
     }
     // Nobody knows how long the test set takes; a member is alive as long as it says so.
-    deadline_ = 0.0;
-    const double limit = std::max(3600.0, StepLimit());
+    const double limit = std::max(3600.0, StepLimit(/*deadline=*/0.0));
     const Outcome outcome = Await(members_, limit, {}, /*interruptible=*/true);
     if (outcome == Outcome::kDone && CheckEvaluated(shares)) break;
-    NextGeneration();
+    NextGenerations();
     formed_ = formed_ && outcome == Outcome::kInterrupted;
     if (outcome == Outcome::kInterrupted) return base::Cancelled("evaluation interrupted");
   }
@@ -398,15 +519,18 @@ base::Status Coordinator::Impl::Capture(run::TrainState& state) {
   return {};
 }
 
-void Coordinator::Impl::NextGeneration() {
-  ++generation_;
-  broken_ = false;
+void Coordinator::Impl::NextGeneration(Group& group) {
+  group.generation = ++generation_;
   desk_.BeginGeneration(generation_);
-  for (const SessionPtr& member : members_) {
-    proto::Order order = NewOrder();
+  for (const SessionPtr& member : group.members) {
+    proto::Order order = NewOrder(group);
     order.mutable_abort();
     Send(member, std::move(order));
   }
+}
+
+void Coordinator::Impl::NextGenerations() {
+  for (auto& [number, group] : groups_) NextGeneration(group);
 }
 
 // --- Reports ------------------------------------------------------------------------------------
@@ -418,14 +542,13 @@ Coordinator::Impl::Outcome Coordinator::Impl::Await(const std::vector<SessionPtr
   const double deadline = clock_.Now() + seconds;
   while (true) {
     Drain();
-    const auto gone = [](const SessionPtr& session) { return session->closed(); };
-    if (broken_ || std::any_of(who.begin(), who.end(), gone)) return Outcome::kBroken;
+    const auto gone = [](const SessionPtr& session) {
+      return session->closed() || session->broken;
+    };
+    if (std::any_of(who.begin(), who.end(), gone)) return Outcome::kBroken;
     const auto done = [](const SessionPtr& session) { return session->done.has_value(); };
     const bool all_done = std::all_of(who.begin(), who.end(), done);
-    const bool bad = all_done && std::any_of(who.begin(), who.end(), [](const auto& session) {
-                       return !session->done->finite();
-                     });
-    if (all_done && (bad || !complete || complete())) return Outcome::kDone;
+    if (all_done && (!complete || complete())) return Outcome::kDone;
     if (interruptible && Interrupted()) return Outcome::kInterrupted;
     if (clock_.Now() > deadline) {
       for (const SessionPtr& session : who) {
@@ -449,7 +572,6 @@ void Coordinator::Impl::Take(Desk::Item item) {
     TellLost(session);
     return;
   }
-  const auto now = [this](const auto& report) { return report.generation() == generation_; };
   switch (item.report.kind_case()) {
     case proto::Report::kReady:
       session->ready = true;
@@ -461,16 +583,17 @@ void Coordinator::Impl::Take(Desk::Item item) {
       session->state = "leaving";
       break;
     case proto::Report::kDone:
-      if (now(item.report.done()) && item.report.done().step() == step_) {
+      if (StepKey{item.report.done().generation(), item.report.done().step()} == session->ordered) {
         session->done = item.report.done();
+        session->answered = clock_.Now();
         if (session->loaded == 0.0) session->loaded = clock_.Now();
       }
       break;
     case proto::Report::kFailed:
       if (!item.report.failed().group()) {
         desk_.SendAway(session, "it failed: " + item.report.failed().message());
-      } else if (now(item.report.failed())) {
-        broken_ = true;
+      } else if (item.report.failed().generation() == session->ordered.generation) {
+        session->broken = true;
       }
       break;
     default:
@@ -496,17 +619,27 @@ bool Coordinator::Impl::Interrupted() const {
 
 // --- Orders -------------------------------------------------------------------------------------
 
-proto::Order Coordinator::Impl::NewOrder() const {
+proto::Order Coordinator::Impl::NewOrder(const Group& group) {
   proto::Order order;
-  order.set_generation(generation_);
-  order.set_step(step_);
-  order.set_committed(committed_);
+  order.set_generation(group.generation);
+  order.set_step(group.version);
   return order;
 }
 
 void Coordinator::Impl::Send(const SessionPtr& session, proto::Order order) {
   session->done.reset();
+  session->broken = false;
+  order.set_committed(session->committed);
+  session->ordered = {order.generation(), order.step()};
   session->orders.Push(std::move(order));
+}
+
+void Coordinator::Impl::SendStop(const SessionPtr& session, const std::string& reason) {
+  proto::Order order;
+  order.set_generation(generation_);
+  order.set_step(step_);
+  order.mutable_stop()->set_reason(reason);
+  Send(session, std::move(order));
 }
 
 std::vector<std::int64_t> Coordinator::Impl::Cut(std::int64_t total) const {
@@ -530,13 +663,13 @@ void Coordinator::Impl::Tell(const plan::Event& event) {
   }
   if (!plan) return;
   plan_ = std::move(*plan);
-  steps_of_plan_ = 0;
+  for (auto& [number, group] : groups_) group.steps_of_plan = 0;
 }
 
-double Coordinator::Impl::StepLimit() const {
+double Coordinator::Impl::StepLimit(double deadline) const {
   // What a step needs beyond computing (samples that are fetched, a slow network) is in the usual.
-  if (deadline_ > 0.0) {
-    return kHardPatience * std::max(deadline_, kPatience * usual_seconds_) + kGraceSeconds;
+  if (deadline > 0.0) {
+    return kHardPatience * std::max(deadline, kPatience * usual_seconds_) + kGraceSeconds;
   }
   return std::max(options_.step_seconds, 20.0 * usual_seconds_);
 }
@@ -553,9 +686,11 @@ void Coordinator::Impl::ShowProgress() {
   status.set_generation(generation_);
   status.set_loss(last_loss_);
   status.set_gloo(options_.gloo);
+  status.set_groups(static_cast<int>(groups_.size()));
   status.set_test_accuracy(last_test_.samples > 0 ? last_test_.accuracy : -1.0);
   if (usual_seconds_ > 0.0) {
-    status.set_samples_per_second(static_cast<double>(job_.batch()) / usual_seconds_);
+    const auto at_once = static_cast<double>(groups_.size()) * static_cast<double>(job_.batch());
+    status.set_samples_per_second(at_once / usual_seconds_);
   }
   desk_.Show(status);
 }

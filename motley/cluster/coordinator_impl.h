@@ -54,56 +54,96 @@ class Coordinator::Impl {
 
  private:
   enum class Outcome { kDone, kBroken, kInterrupted };
+  // What each member of a group is to compute, in their order.
+  using Assignment = std::vector<run::Pools::Part>;
+
+  // Members that make steps together, and where they are.
+  struct Group {
+    std::vector<SessionPtr> members;  // in the order in which their gradients are summed
+    std::uint64_t generation = 0;
+    std::int64_t version = 0;  // updates that the model has seen which they work with
+    std::int64_t steps_of_plan = 0;
+    bool hurried = false;  // the last attempt ended before anybody had done a sample
+    // The attempt that is being made.
+    bool busy = false;
+    bool alone = false;  // there was no other group when it began
+    Assignment parts;
+    double began = 0.0, limit = 0.0;  // on the clock
+    double deadline = 0.0;            // in seconds from the beginning; 0: none
+  };
 
   // Waits until there are enough members that have the model and, with Gloo, form a group.
   base::Status Gather();
   void RemoveGone();
   std::vector<SessionPtr> Joiners() const;
   bool Admit(const std::vector<SessionPtr>& joiners);
-  void SendModel(const SessionPtr& session);
+  // Sends the present model to those who have another, and waits until it is there. False when
+  // somebody is gone meanwhile.
+  bool Refresh(const std::vector<SessionPtr>& sessions);
+  void SendModel(const SessionPtr& session, const StepKey& key);
   bool FormGroup();
   // Brings the model of this step here from a member that has it.
   base::Status FetchState();
 
-  // What each member is to compute, in the order of the members.
-  using Assignment = std::vector<run::Pools::Part>;
-  static std::int64_t SamplesOf(const Assignment& parts);
+  // The group of each member, as the plan has it.
+  std::vector<int> PlannedGroups() const;
+  bool Grouped() const;
+  // Puts the members into the plan's groups, with the present model. Requires that nobody is at
+  // work; false when somebody is gone meanwhile.
+  bool Regroup();
+  bool AnyBusy() const;
 
-  std::optional<run::Update> Attempt(const Assignment& parts, const optim::SgdOptions& sgd);
-  void BeginReduction(const Assignment& parts, const optim::SgdOptions& sgd);
-  proto::Order TrainOrder(std::int64_t samples, const optim::SgdOptions& sgd) const;
+  static std::int64_t SamplesOf(const Assignment& parts);
+  // Gives a group its next samples; false when there are none left that it could compute.
+  bool Begin(int number, Group& group, const optim::SgdOptions& sgd);
+  void BeginReduction(int number, Group& group, const optim::SgdOptions& sgd);
+  proto::Order TrainOrder(const Group& group, const optim::SgdOptions& sgd) const;
   // After how many seconds a member stops with what it has; 0: it takes the time it needs.
-  double DeadlineOf(std::int64_t samples) const;
+  double DeadlineOf(int number, const Group& group) const;
+  // Waits for a group whose attempt has come to an end: the first that did.
+  std::pair<int, Outcome> AwaitStep();
+  // How the attempt stands; nothing: it goes on.
+  std::optional<Outcome> Look(int number, const Group& group);
+  // Whether the update of this group would leave that of another one too stale.
+  bool MayCommit(int number) const;
+  // An attempt that all have reported: the update, or nothing when it has to be made again.
+  std::optional<run::Update> Finish(int number, Group& group);
+  // Gives back what the group was to compute.
+  void Abandon(int number, Group& group);
   // Whether all did what they were told, or stopped at their deadline; who did neither is sent
   // away.
-  bool CheckDone(const Assignment& parts);
+  bool CheckDone(const Group& group);
   bool CheckEvaluated(const std::vector<std::int64_t>& shares);
   // Why the gradients that came cannot be used; a single offender is sent away.
-  std::string JudgeGradients();
-  run::Update Commit(const Assignment& parts, double began);
+  std::string JudgeGradients(const Group& group);
+  run::Update Commit(int number, Group& group);
+  void Account(const SessionPtr& member, double now);
+  void TellShortStep(const run::Update& update, std::int64_t planned);
   // The samples of members that are gone, when all others are done.
   void ForgoUnreachable();
   // The private pools of the next epoch: of those who are here, and of those who were.
   std::vector<run::PrivatePool> KnownPools() const;
-  std::vector<run::Pools::Device> PlannedDevices() const;
-  std::int64_t PlannedBatch() const;
+  std::vector<run::Pools::Device> PlannedDevices(const std::vector<SessionPtr>& members) const;
+  std::int64_t PlannedBatch(int number) const;
   plan::DeviceJoined Describe(const SessionPtr& session) const;
-  // All that is going on is void.
-  void NextGeneration();
+  // All that is going on in a group is void.
+  void NextGeneration(Group& group);
+  void NextGenerations();
 
-  // Waits for the reports of `who` about the present generation and step, and for `complete`.
+  // Waits for the answers of `who` to their last order, and for `complete`.
   Outcome Await(const std::vector<SessionPtr>& who, double seconds,
                 const std::function<bool()>& complete = {}, bool interruptible = false);
   void Drain();
   void Take(Desk::Item item);
   bool Interrupted() const;
 
-  proto::Order NewOrder() const;
+  static proto::Order NewOrder(const Group& group);
   void Send(const SessionPtr& session, proto::Order order);
+  void SendStop(const SessionPtr& session, const std::string& reason);
   std::vector<std::int64_t> Cut(std::int64_t total) const;
   void Tell(const plan::Event& event);
   void TellLost(const SessionPtr& session);
-  double StepLimit() const;
+  double StepLimit(double deadline) const;
   void ShowProgress();
 
   const CoordinatorOptions options_;
@@ -117,21 +157,18 @@ class Coordinator::Impl {
 
   run::Pools pools_;
   ModelServer model_;
-  std::int64_t model_step_;  // the step that model_ holds; behind step_ with Gloo
-  std::int64_t step_;
-  std::uint64_t generation_ = 1;
+  std::int64_t model_step_;       // the step that model_ holds; behind step_ with Gloo
+  std::int64_t step_;             // updates that have been made
+  std::uint64_t generation_ = 1;  // the last that any group has begun
   std::vector<SessionPtr> members_;
+  std::map<int, Group> groups_;  // by the plan's number
   plan::Plan plan_;
-  bool formed_ = false, broken_ = false, started_ = false, waiting_told_ = false;
-  std::int64_t steps_of_plan_ = 0;
-  double deadline_ = 0.0;  // of the present attempt; 0: none
-  bool hurried_ = false;   // the last attempt ended before anybody had done a sample
-  int failed_forms_ = 0;   // in a row, with everybody alive
-  int suspects_ = 0;       // members sent away for a bad gradient, in this step
+  bool formed_ = false, started_ = false, waiting_told_ = false;
+  int failed_forms_ = 0;  // in a row, with everybody alive
+  int suspects_ = 0;      // members sent away for a bad gradient since the last update
   plan::NoiseScale noise_;
   std::int64_t short_steps_ = 0;
   double next_short_event_ = 0.0;
-  std::int64_t committed_ = 0;  // samples of the last update
   double usual_seconds_ = 0.0, last_loss_ = 0.0;
   run::Evaluation last_test_;
   std::map<std::string, MemberTotal> totals_;

@@ -46,6 +46,7 @@ base::Status Coordinator::Impl::Gather() {
       if (model_step_ != step_) MOTLEY_RETURN_IF_ERROR(FetchState());
       if (!Admit(joiners)) continue;
     }
+    if (!AnyBusy() && !Grouped() && !Regroup()) continue;
     if (options_.gloo && !formed_ && !FormGroup()) continue;
     started_ = true;
     return {};
@@ -53,29 +54,41 @@ base::Status Coordinator::Impl::Gather() {
 }
 
 void Coordinator::Impl::RemoveGone() {
-  bool changed = false;
+  for (auto& [number, group] : groups_) {
+    const auto gone = [](const SessionPtr& member) { return member->closed(); };
+    if (group.busy && std::any_of(group.members.begin(), group.members.end(), gone)) {
+      Abandon(number, group);
+    }
+  }
+  // Who leaves finishes what its group is at.
+  const auto busy = [this](const SessionPtr& session) {
+    const auto found = groups_.find(session->group);
+    return found != groups_.end() && found->second.busy;
+  };
   for (const SessionPtr& session : desk_.sessions()) {
-    if (!session->leaving || session->told) continue;
-    proto::Order order = NewOrder();
-    order.mutable_stop()->set_reason("left");
-    Send(session, std::move(order));
+    if (!session->leaving || session->told || busy(session)) continue;
+    SendStop(session, "left");
     session->told = true;
   }
-  std::vector<SessionPtr> staying;
+  std::vector<SessionPtr> staying, going;
   for (const SessionPtr& member : members_) {
-    if (!member->closed() && !member->leaving) {
-      staying.push_back(member);
-      continue;
-    }
-    changed = true;
-    member->share = 0;
-    const std::string reason = member->leaving ? "left" : member->reason();
-    Tell(plan::DeviceLost{member->name, reason});
+    const bool goes = !busy(member) && (member->closed() || member->leaving);
+    (goes ? going : staying).push_back(member);
   }
-  if (!changed) return;
   members_ = std::move(staying);
-  formed_ = false;
-  NextGeneration();
+  for (const SessionPtr& member : going) {
+    member->share = 0;
+    if (const auto found = groups_.find(member->group); found != groups_.end()) {
+      std::erase(found->second.members, member);
+      NextGeneration(found->second);
+      if (found->second.members.empty()) {
+        model_.Discard(found->first);
+        groups_.erase(found);
+      }
+    }
+    formed_ = false;
+    Tell(plan::DeviceLost{member->name, member->leaving ? "left" : member->reason()});
+  }
 }
 
 std::vector<SessionPtr> Coordinator::Impl::Joiners() const {
@@ -90,16 +103,9 @@ std::vector<SessionPtr> Coordinator::Impl::Joiners() const {
 }
 
 bool Coordinator::Impl::Admit(const std::vector<SessionPtr>& joiners) {
-  NextGeneration();
+  Refresh(joiners);
   for (const SessionPtr& session : joiners) {
-    proto::Order order = NewOrder();
-    order.mutable_load();
-    Send(session, std::move(order));
-    SendModel(session);
-  }
-  Await(joiners, kLoadSeconds);
-  for (const SessionPtr& session : joiners) {
-    if (session->closed() || !session->done) continue;
+    if (session->closed() || session->version != step_) continue;
     members_.push_back(session);
     session->accounted = clock_.Now();
     session->state = "working";
@@ -114,14 +120,33 @@ bool Coordinator::Impl::Admit(const std::vector<SessionPtr>& joiners) {
   std::stable_sort(members_.begin(), members_.end(), [](const auto& a, const auto& b) {
     return static_cast<unsigned>(a->rank) < static_cast<unsigned>(b->rank);
   });
-  formed_ = false;
-  NextGeneration();
   return !members_.empty();
 }
 
-void Coordinator::Impl::SendModel(const SessionPtr& session) {
-  session->load_began = clock_.Now();
-  const StepKey key{generation_, step_};
+bool Coordinator::Impl::Refresh(const std::vector<SessionPtr>& sessions) {
+  std::vector<SessionPtr> waiting;
+  for (const SessionPtr& session : sessions) {
+    if (session->closed() || session->version == step_) continue;
+    proto::Order order;
+    order.set_generation(++generation_);
+    order.set_step(step_);
+    order.mutable_load();
+    Send(session, std::move(order));
+    session->load_began = clock_.Now();
+    SendModel(session, {generation_, step_});
+    waiting.push_back(session);
+  }
+  // Whom it reaches late is closed by then, or sent away.
+  while (Await(waiting, kLoadSeconds) != Outcome::kDone) {
+    std::erase_if(waiting,
+                  [](const SessionPtr& session) { return session->closed() || session->broken; });
+  }
+  for (const SessionPtr& session : waiting) session->version = step_;
+  const auto has = [this](const SessionPtr& session) { return session->version == step_; };
+  return std::all_of(sessions.begin(), sessions.end(), has);
+}
+
+void Coordinator::Impl::SendModel(const SessionPtr& session, const StepKey& key) {
   const auto push = [&](proto::Array array, const ModelArray& floats, int parts) {
     for (int i = 0; i < parts; ++i) {
       const Parts::Part& part = model_.parts()[i];
@@ -132,6 +157,52 @@ void Coordinator::Impl::SendModel(const SessionPtr& session) {
   if (!options_.gloo) return;
   push(proto::ARRAY_VELOCITY, std::make_shared<const std::vector<float>>(model_.velocity()),
        model_.parts().parameter_parts());
+}
+
+std::vector<int> Coordinator::Impl::PlannedGroups() const {
+  std::vector<int> planned(members_.size(), 0);
+  if (options_.gloo) return planned;
+  std::map<int, std::int64_t> samples;  // of those who are here
+  const auto share_of = [this](const SessionPtr& member) {
+    const auto found =
+        std::find_if(plan_.shares.begin(), plan_.shares.end(),
+                     [&](const plan::Share& share) { return share.device == member->name; });
+    return found == plan_.shares.end() ? plan::Share{member->name} : *found;
+  };
+  for (const SessionPtr& member : members_) {
+    const plan::Share share = share_of(member);
+    if (share.samples > 0) samples[share.group] += share.samples;
+  }
+  for (std::size_t i = 0; i < members_.size() && !samples.empty(); ++i) {
+    // Who would be in a group without work waits in one that has some.
+    const int wanted = share_of(members_[i]).group;
+    planned[i] = samples.contains(wanted) ? wanted : samples.begin()->first;
+  }
+  return planned;
+}
+
+bool Coordinator::Impl::Grouped() const {
+  const std::vector<int> planned = PlannedGroups();
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    if (members_[i]->group != planned[i]) return false;
+  }
+  return true;
+}
+
+bool Coordinator::Impl::Regroup() {
+  for (const auto& [number, group] : groups_) model_.Discard(number);
+  groups_.clear();
+  if (!options_.gloo && !Refresh(members_)) return false;
+  const std::vector<int> planned = PlannedGroups();
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    Group& group = groups_[planned[i]];
+    members_[i]->group = planned[i];
+    group.members.push_back(members_[i]);
+    group.version = step_;
+  }
+  formed_ = false;
+  NextGenerations();
+  return true;
 }
 
 plan::DeviceJoined Coordinator::Impl::Describe(const SessionPtr& session) const {
@@ -161,8 +232,9 @@ std::vector<run::PrivatePool> Coordinator::Impl::KnownPools() const {
 }
 
 bool Coordinator::Impl::FormGroup() {
-  NextGeneration();
-  proto::Order order = NewOrder();
+  Group& group = groups_.at(0);
+  NextGeneration(group);
+  proto::Order order = NewOrder(group);
   for (const SessionPtr& member : members_) order.mutable_form()->add_members(member->name);
   for (std::size_t i = 0; i < members_.size(); ++i) {
     order.mutable_form()->set_rank(static_cast<int>(i));
@@ -170,7 +242,7 @@ bool Coordinator::Impl::FormGroup() {
   }
   const std::size_t wanted = members_.size();
   formed_ = Await(members_, kFormSeconds) == Outcome::kDone;
-  if (!formed_) NextGeneration();
+  if (!formed_) NextGeneration(group);
   const auto alive = [](const SessionPtr& member) { return !member->closed(); };
   const bool all_alive =
       std::count_if(members_.begin(), members_.end(), alive) == static_cast<std::ptrdiff_t>(wanted);
@@ -189,8 +261,9 @@ bool Coordinator::Impl::FormGroup() {
 base::Status Coordinator::Impl::FetchState() {
   for (const SessionPtr& member : std::vector<SessionPtr>(members_)) {
     if (member->closed()) continue;
-    desk_.ExpectUpload({generation_, step_}, member->name);
-    proto::Order order = NewOrder();
+    Group& group = groups_.at(member->group);
+    desk_.ExpectUpload({group.generation, step_}, member->name);
+    proto::Order order = NewOrder(group);
     order.mutable_save();
     Send(member, std::move(order));
     const auto outcome = Await({member}, kLoadSeconds, [this] { return desk_.UploadComplete(); });
@@ -200,7 +273,7 @@ base::Status Coordinator::Impl::FetchState() {
       model_step_ = step_;
       return {};
     }
-    NextGeneration();
+    NextGeneration(group);
   }
   return base::Unavailable("all workers that had the model of step {} are gone", step_);
 }

@@ -71,6 +71,7 @@ proto::MemberStatus StatusOf(const Session& session, double now) {
   status.set_age_seconds(now - session.joined);
   status.set_silent_seconds(std::max(0.0, now - session.last_seen));
   status.set_samples(session.samples);
+  status.set_group(session.group);
   return status;
 }
 

@@ -327,7 +327,10 @@ base::Status Member::Advance(const proto::Order& order) {
     pending_.reset();
     return {};
   }
-  if (!pending_ || model_step_ + 1 != order.step()) {
+  // With other groups at work the model may have seen more updates than this one's.
+  const bool follows =
+      joined_.gloo() ? order.step() == model_step_ + 1 : order.step() > model_step_;
+  if (!pending_ || !follows) {
     return base::Internal("the coordinator is at step {}, this worker at {}", order.step(),
                           model_step_);
   }
@@ -335,15 +338,15 @@ base::Status Member::Advance(const proto::Order& order) {
     return base::InvalidInput("{} of {} samples in an update", order.committed(),
                               pending_->samples);
   }
-  MOTLEY_RETURN_IF_ERROR(ApplyPending(order.committed()));
+  MOTLEY_RETURN_IF_ERROR(ApplyPending(order));
   pending_.reset();
-  ++model_step_;
+  model_step_ = order.step();
   return {};
 }
 
-base::Status Member::ApplyPending(std::int64_t committed) {
+base::Status Member::ApplyPending(const proto::Order& order) {
   if (!joined_.gloo()) {
-    MOTLEY_RETURN_IF_ERROR(AwaitIncoming({pending_->key.generation, pending_->key.step + 1}));
+    MOTLEY_RETURN_IF_ERROR(AwaitIncoming({pending_->key.generation, order.step()}));
     const std::lock_guard lock(mutex_);
     std::swap(model_, incoming_->model());
     return {};
@@ -351,6 +354,7 @@ base::Status Member::ApplyPending(std::int64_t committed) {
   const auto gradient = std::span<const float>(*update_).first(parameters_);
   const auto sums = std::span<const float>(*update_).subspan(parameters_);
   const int threads = std::max(1, options_.device.threads);
+  const std::int64_t committed = order.committed();
   const auto sgd = run::ForFewer(pending_->sgd, committed, pending_->samples);
   const bool finite = optim::SgdUpdate(sgd, gradient, committed, weights(), velocity_, threads) &&
                       run::UpdateBuffers(*workshop_.graph, sums, committed, buffers()).empty();

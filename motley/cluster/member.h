@@ -88,7 +88,7 @@ class Member {
   // it.
   base::Status Advance(const proto::Order& order);
   // The update is over so many samples.
-  base::Status ApplyPending(std::int64_t committed);
+  base::Status ApplyPending(const proto::Order& order);
   base::Status AwaitIncoming(const StepKey& key);
   void ReportDone(const proto::Order& order, const engine::StepResult& result, double wait_seconds);
   void ReportFailed(std::uint64_t generation, const base::Status& status, bool group);

@@ -31,16 +31,50 @@ double Squared(std::span<const float> values) {
 
 }  // namespace
 
+// The step of a group, and where its sum stands.
+struct ModelServer::Open {
+  struct PartSum {
+    std::mutex mutex;
+    std::size_t summed = 0;       // contributors
+    std::int64_t samples = 0;     // of all who are here
+    std::vector<double> squared;  // by contributor
+    double total_squared = 0.0;
+    std::vector<std::string> waiting;  // of contributors whose turn has not come
+    std::vector<bool> seen;
+  };
+
+  explicit Open(int parts) {
+    for (int i = 0; i < parts; ++i) sums.push_back(std::make_unique<PartSum>());
+  }
+
+  void NoteNotFinite(const std::string& what) {
+    const std::lock_guard lock(not_finite_mutex);
+    if (not_finite.empty()) not_finite = what;
+  }
+
+  bool active = false;
+  Step step;
+  std::vector<std::unique_ptr<std::atomic<std::int64_t>>> done;  // by contributor; -1: not said
+  std::vector<float> sum;
+  std::vector<std::unique_ptr<PartSum>> sums;
+  std::atomic<int> final_parts{0}, buffer_parts_left{0};
+  std::mutex not_finite_mutex;
+  std::string not_finite;
+};
+
 ModelServer::ModelServer(const graph::Graph& graph, std::vector<float> weights,
-                         std::vector<float> velocity, const std::vector<float>& buffers)
+                         std::vector<float> velocity, const std::vector<float>& buffers,
+                         int update_threads)
     : graph_(graph),
       parts_(graph.parameter_count(), graph.buffer_count()),
       parameters_(weights.size()),
+      update_threads_(update_threads),
       velocity_(std::move(velocity)) {
   weights.insert(weights.end(), buffers.begin(), buffers.end());
   Replace(std::move(weights), std::move(velocity_));
-  for (int i = 0; i < parts_.count(); ++i) sums_.push_back(std::make_unique<PartSum>());
 }
+
+ModelServer::~ModelServer() = default;
 
 std::span<const float> ModelServer::weights() const {
   return std::span(*model_).first(parameters_);
@@ -51,7 +85,7 @@ std::span<const float> ModelServer::buffers() const {
 }
 
 void ModelServer::Replace(std::vector<float> model, std::vector<float> velocity) {
-  MOTLEY_CHECK(!open_, "a step is open");
+  for (const auto& [group, open] : open_) MOTLEY_CHECK(!open->active, "a step is open");
   MOTLEY_CHECK(model.size() == Size(parts_.floats()) && velocity.size() == parameters_,
                "a model of {} and a velocity of {} floats", model.size(), velocity.size());
   model_ = std::make_shared<const std::vector<float>>(std::move(model));
@@ -77,46 +111,75 @@ std::shared_ptr<std::vector<float>> ModelServer::TakeSpare() {
           }};
 }
 
-void ModelServer::Begin(Step step) {
+void ModelServer::Begin(int group, Step step) {
   const std::unique_lock lock(open_mutex_);
-  MOTLEY_CHECK(!open_ && !step.contributors.empty() && step.samples > 0, "not a step to begin");
-  step_ = std::move(step);
-  next_ = TakeSpare();
-  next_velocity_.resize(parameters_);
-  sum_.resize(model_->size());
-  done_.clear();
-  for (std::size_t i = 0; i < step_.contributors.size(); ++i) {
-    done_.push_back(std::make_unique<std::atomic<std::int64_t>>(-1));
+  std::unique_ptr<Open>& place = open_[group];
+  if (place == nullptr) place = std::make_unique<Open>(parts_.count());
+  Open& open = *place;
+  MOTLEY_CHECK(!open.active && !step.contributors.empty() && step.samples > 0,
+               "not a step to begin");
+  last_generation_ = std::max(last_generation_, step.key.generation);
+  open.step = std::move(step);
+  const std::size_t count = open.step.contributors.size();
+  open.sum.resize(model_->size());
+  open.done.clear();
+  for (std::size_t i = 0; i < count; ++i) {
+    open.done.push_back(std::make_unique<std::atomic<std::int64_t>>(-1));
   }
-  for (const auto& part : sums_) {
+  for (const auto& part : open.sums) {
     part->summed = 0;
     part->samples = 0;
     part->total_squared = 0.0;
-    part->squared.assign(step_.contributors.size(), 0.0);
-    part->waiting.assign(step_.contributors.size(), {});
-    part->seen.assign(step_.contributors.size(), false);
+    part->squared.assign(count, 0.0);
+    part->waiting.assign(count, {});
+    part->seen.assign(count, false);
   }
-  final_parts_ = 0;
-  buffer_parts_left_ = parts_.count() - parts_.parameter_parts();
-  not_finite_.clear();
-  open_ = true;
+  open.final_parts = 0;
+  open.buffer_parts_left = parts_.count() - parts_.parameter_parts();
+  open.not_finite.clear();
+  open.active = true;
+  if (!open.step.on_part) return;
+  next_ = TakeSpare();
+  next_velocity_.resize(parameters_);
+}
+
+ModelServer::Open* ModelServer::StepOf(const std::string& contributor, std::size_t& index) const {
+  for (const auto& [group, open] : open_) {
+    if (!open->active) continue;
+    const auto& all = open->step.contributors;
+    const auto found = std::find_if(all.begin(), all.end(),
+                                    [&](const auto& one) { return one.name == contributor; });
+    if (found == all.end()) continue;
+    index = static_cast<std::size_t>(found - all.begin());
+    return open.get();
+  }
+  return nullptr;
+}
+
+ModelServer::Open& ModelServer::StepOf(int group) const {
+  const auto found = open_.find(group);
+  MOTLEY_CHECK(found != open_.end() && found->second->active, "group {} has no step", group);
+  return *found->second;
 }
 
 base::Result<bool> ModelServer::Add(const std::string& contributor, const StepKey& key,
                                     std::int64_t offset, std::int64_t samples, std::string floats) {
   const std::shared_lock lock(open_mutex_);
-  if (!open_ || key < step_.key) return false;
-  if (key != step_.key) {
-    return base::InvalidInput("a gradient of step {}, generation {}, which has not begun", key.step,
-                              key.generation);
+  std::size_t who = 0;
+  Open* const open = StepOf(contributor, who);
+  const bool present = std::any_of(open_.begin(), open_.end(), [&](const auto& one) {
+    return one.second->active && one.second->step.key == key;
+  });
+  const bool over =
+      open != nullptr ? key < open->step.key : !present && key.generation <= last_generation_;
+  if (over) return false;
+  if (open == nullptr || key != open->step.key) {
+    return base::InvalidInput("a gradient of step {}, generation {}, in which it has no share",
+                              key.step, key.generation);
   }
-  const auto found = std::find_if(step_.contributors.begin(), step_.contributors.end(),
-                                  [&](const auto& one) { return one.name == contributor; });
-  if (found == step_.contributors.end()) {
-    return base::InvalidInput("a gradient from somebody who has no share in step {}", key.step);
-  }
-  if (samples < 0 || samples > found->samples) {
-    return base::InvalidInput("a gradient over {} of {} samples", samples, found->samples);
+  const std::int64_t told = open->step.contributors[who].samples;
+  if (samples < 0 || samples > told) {
+    return base::InvalidInput("a gradient over {} of {} samples", samples, told);
   }
   if (floats.size() % sizeof(float) != 0) {
     return base::InvalidInput("{} bytes are no floats", floats.size());
@@ -127,24 +190,24 @@ base::Result<bool> ModelServer::Add(const std::string& contributor, const StepKe
     return base::InvalidInput("a gradient with a number that is not finite, between {} and {}",
                               offset, offset + count);
   }
-  const auto who = static_cast<std::size_t>(found - step_.contributors.begin());
   std::int64_t said = -1;
-  if (!done_[who]->compare_exchange_strong(said, samples) && said != samples) {
+  if (!open->done[who]->compare_exchange_strong(said, samples) && said != samples) {
     return base::InvalidInput("a gradient over {} samples, and then over {}", said, samples);
   }
-  PartSum& part = *sums_[Size(index)];
+  Open::PartSum& part = *open->sums[Size(index)];
   const std::lock_guard part_lock(part.mutex);
   if (part.seen[who]) return base::InvalidInput("the gradient at {} twice", offset);
   part.seen[who] = true;
   part.samples += samples;
-  Sum(index, part, who, std::move(floats));
+  Sum(*open, index, who, std::move(floats));
   return true;
 }
 
-// Requires part.mutex.
-void ModelServer::Sum(int index, PartSum& part, std::size_t contributor, std::string floats) {
+// Requires the part's mutex.
+void ModelServer::Sum(Open& open, int index, std::size_t contributor, std::string floats) {
+  Open::PartSum& part = *open.sums[Size(index)];
   part.waiting[contributor] = std::move(floats);
-  float* const sum = sum_.data() + parts_[index].offset;
+  float* const sum = open.sum.data() + parts_[index].offset;
   for (; part.summed < part.waiting.size() && part.seen[part.summed]; ++part.summed) {
     const std::string bytes = std::exchange(part.waiting[part.summed], {});
     const std::span<const float> values = FloatsOf(bytes);
@@ -158,51 +221,96 @@ void ModelServer::Sum(int index, PartSum& part, std::size_t contributor, std::st
   if (part.summed < part.waiting.size()) return;
   const auto size = Size(parts_[index].size);
   if (index < parts_.parameter_parts()) part.total_squared = Squared(std::span(sum, size));
-  Finish(index);
+  Finish(open, index);
 }
 
-void ModelServer::Finish(int index) {
-  if (index >= parts_.parameter_parts()) {
-    if (--buffer_parts_left_ == 0) FinishBuffers(sums_[Size(index)]->samples);
-    return;
+void ModelServer::Finish(Open& open, int index) {
+  if (!open.step.on_part) {
+    NotePart(open, index);
+  } else if (index < parts_.parameter_parts()) {
+    UpdatePart(open, Size(parts_[index].offset), Size(parts_[index].size),
+               open.sums[Size(index)]->samples, /*threads=*/1);
+    NotePart(open, index);
+  } else if (--open.buffer_parts_left == 0) {
+    UpdateStatistics(open, open.sums[Size(index)]->samples);
+    for (int one = parts_.parameter_parts(); one < parts_.count(); ++one) NotePart(open, one);
   }
-  const auto offset = Size(parts_[index].offset), size = Size(parts_[index].size);
+}
+
+void ModelServer::UpdatePart(Open& open, std::size_t offset, std::size_t size, std::int64_t samples,
+                             int threads) {
   const auto weights = std::span(*next_).subspan(offset, size);
   const auto velocity = std::span(next_velocity_).subspan(offset, size);
-  std::copy_n(model_->begin() + parts_[index].offset, size, weights.begin());
-  std::copy_n(velocity_.begin() + parts_[index].offset, size, velocity.begin());
-  const auto sum = std::span<const float>(sum_).subspan(offset, size);
-  const std::int64_t samples = sums_[Size(index)]->samples;
+  const auto begin = static_cast<std::ptrdiff_t>(offset);
+  std::copy_n(model_->begin() + begin, size, weights.begin());
+  std::copy_n(velocity_.begin() + begin, size, velocity.begin());
+  const auto sum = std::span<const float>(open.sum).subspan(offset, size);
   // Without a single sample there is no step to make.
-  const auto sgd = run::ForFewer(step_.sgd, samples, step_.samples);
-  if (samples > 0 && !optim::SgdUpdate(sgd, sum, samples, weights, velocity)) {
-    NoteNotFinite("a weight");
+  const auto sgd = run::ForFewer(open.step.sgd, samples, open.step.samples);
+  if (samples > 0 && !optim::SgdUpdate(sgd, sum, samples, weights, velocity, threads)) {
+    open.NoteNotFinite("a weight");
   }
-  NotePart(index);
 }
 
-void ModelServer::NotePart(int index) {
-  if (step_.on_part) step_.on_part(index, next_);
-  if (++final_parts_ == parts_.count() && step_.on_complete) step_.on_complete();
-}
-
-void ModelServer::FinishBuffers(std::int64_t samples) {
+void ModelServer::UpdateStatistics(Open& open, std::int64_t samples) {
   const auto buffers = std::span(*next_).subspan(parameters_);
   std::copy(model_->begin() + static_cast<std::ptrdiff_t>(parameters_), model_->end(),
             buffers.begin());
-  if (samples > 0) {
-    NoteNotFinite(run::UpdateBuffers(graph_, std::span<const float>(sum_).subspan(parameters_),
-                                     samples, buffers));
-  }
-  for (int index = parts_.parameter_parts(); index < parts_.count(); ++index) NotePart(index);
+  if (samples == 0) return;
+  open.NoteNotFinite(run::UpdateBuffers(
+      graph_, std::span<const float>(open.sum).subspan(parameters_), samples, buffers));
 }
 
-ModelServer::Norms ModelServer::norms() const {
-  Norms norms;
-  for (std::size_t i = 0; i < step_.contributors.size(); ++i) {
-    norms.contributors.push_back({std::max<std::int64_t>(0, *done_[i]), 0.0});
+void ModelServer::NotePart(Open& open, int index) {
+  if (open.step.on_part) open.step.on_part(index, next_);
+  if (++open.final_parts == parts_.count() && open.step.on_complete) open.step.on_complete();
+}
+
+bool ModelServer::Complete(int group) const {
+  const std::shared_lock lock(open_mutex_);
+  return StepOf(group).final_parts == parts_.count();
+}
+
+std::string ModelServer::Prepare(int group) {
+  Open& open = StepOf(group);
+  MOTLEY_CHECK(open.final_parts == parts_.count(), "the step is not complete");
+  if (!open.step.on_part) {
+    next_ = TakeSpare();
+    next_velocity_.resize(parameters_);
+    const std::int64_t samples = open.sums.front()->samples;
+    UpdatePart(open, 0, parameters_, samples, update_threads_);
+    UpdateStatistics(open, samples);
   }
-  for (const auto& part : sums_) {
+  const std::lock_guard lock(open.not_finite_mutex);
+  return open.not_finite;
+}
+
+void ModelServer::Commit(int group) {
+  const std::unique_lock lock(open_mutex_);
+  Open& open = StepOf(group);
+  MOTLEY_CHECK(next_ != nullptr && open.final_parts == parts_.count(), "the step is not ready");
+  open.active = false;
+  open.step = {};
+  model_ = std::move(next_);
+  next_ = nullptr;
+  std::swap(velocity_, next_velocity_);
+}
+
+void ModelServer::Discard(int group) {
+  const std::unique_lock lock(open_mutex_);
+  const auto found = open_.find(group);
+  if (found == open_.end()) return;
+  if (found->second->active && found->second->step.on_part) next_ = nullptr;
+  open_.erase(found);
+}
+
+ModelServer::Norms ModelServer::norms(int group) const {
+  const Open& open = StepOf(group);
+  Norms norms;
+  for (const auto& done : open.done) {
+    norms.contributors.push_back({std::max<std::int64_t>(0, *done), 0.0});
+  }
+  for (const auto& part : open.sums) {
     for (std::size_t i = 0; i < part->squared.size(); ++i) {
       norms.contributors[i].squared += part->squared[i];
     }
@@ -213,37 +321,9 @@ ModelServer::Norms ModelServer::norms() const {
 
 std::int64_t ModelServer::SamplesOf(const std::string& contributor) const {
   const std::shared_lock lock(open_mutex_);
-  for (std::size_t i = 0; i < step_.contributors.size(); ++i) {
-    if (step_.contributors[i].name == contributor) return std::max<std::int64_t>(0, *done_[i]);
-  }
-  return 0;
-}
-
-void ModelServer::NoteNotFinite(const std::string& what) {
-  const std::lock_guard lock(not_finite_mutex_);
-  if (not_finite_.empty()) not_finite_ = what;
-}
-
-std::string ModelServer::not_finite() const {
-  const std::lock_guard lock(not_finite_mutex_);
-  return not_finite_;
-}
-
-void ModelServer::Commit() {
-  const std::unique_lock lock(open_mutex_);
-  MOTLEY_CHECK(open_ && Complete(), "the step is not complete");
-  open_ = false;
-  step_ = {};
-  model_ = std::move(next_);
-  std::swap(velocity_, next_velocity_);
-}
-
-void ModelServer::Discard() {
-  const std::unique_lock lock(open_mutex_);
-  if (!open_) return;
-  open_ = false;
-  step_ = {};
-  next_ = nullptr;
+  std::size_t who = 0;
+  const Open* const open = StepOf(contributor, who);
+  return open == nullptr ? 0 : std::max<std::int64_t>(0, *open->done[who]);
 }
 
 }  // namespace motley::cluster

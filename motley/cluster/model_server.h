@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <shared_mutex>
@@ -29,9 +30,13 @@ struct StepKey {
 // Weights, then running statistics.
 using ModelArray = std::shared_ptr<const std::vector<float>>;
 
-// Holds the model; sums the gradients of a step part by part, and makes of each part of the sum at
-// once the part of the next model, which can be sent while other parts are still on their way. The
-// next model stands beside the present one until the step is committed: nothing is ever half done.
+// Holds the model and makes steps of it: sums the gradients of each group of contributors part by
+// part, and of the sum the next model, which stands beside the present one until the step is
+// committed: nothing is ever half done, and who reads the model reads one that was committed.
+//
+// A group that is alone gets each part of its next model as soon as that part of the sum is
+// complete, while others are still on their way. Of several groups each one's update is made of the
+// model that is there when its turn comes, whichever it was that the group had read.
 //
 // Contributions are summed in the order of the contributors, whoever comes first: the same shares
 // give the same bits.
@@ -48,14 +53,16 @@ class ModelServer {
     std::vector<Contributor> contributors;
     std::int64_t samples = 0;  // of all of them
     optim::SgdOptions sgd;
-    // Part `index` of the next model is final. Called from the threads that add.
+    // Part `index` of the next model is final; given: the group is alone. Called from the threads
+    // that add.
     std::function<void(int index, const ModelArray& next)> on_part;
-    std::function<void()> on_complete;
+    std::function<void()> on_complete;  // from these threads, too
   };
 
   // The graph outlives the server.
   ModelServer(const graph::Graph& graph, std::vector<float> weights, std::vector<float> velocity,
-              const std::vector<float>& buffers);
+              const std::vector<float>& buffers, int update_threads = 1);
+  ~ModelServer();
 
   const Parts& parts() const { return parts_; }
   ModelArray model() const { return model_; }
@@ -63,8 +70,9 @@ class ModelServer {
   std::span<const float> buffers() const;
   const std::vector<float>& velocity() const { return velocity_; }
 
-  // Requires that no step is open.
-  void Begin(Step step);
+  // Opens a step of this group. Requires that it has none, and that nobody contributes to two; and,
+  // with on_part, that no other group has one.
+  void Begin(int group, Step step);
   // One part of the gradient sum of one contributor, over `samples` samples: the same number in all
   // of its parts. When it did less than it was told, the learning rate of this step falls in
   // proportion, as it would for a smaller batch. False for a step that is over, as is normal
@@ -72,69 +80,63 @@ class ModelServer {
   // send: no such part, a part twice, a number that is not finite.
   base::Result<bool> Add(const std::string& contributor, const StepKey& key, std::int64_t offset,
                          std::int64_t samples, std::string floats);
+  // How many samples its gradient was over, as far as it has sent some; 0 otherwise.
+  std::int64_t SamplesOf(const std::string& contributor) const;
+  // Whether every part of the sum is there.
+  bool Complete(int group) const;
   // The squares of the norms of what the contributors have sent, and of their sum. Requires
-  // Complete().
+  // Complete(group).
   struct Norms {
     std::vector<plan::GradientNorm> contributors;
     double total_squared = 0.0;
   };
-  Norms norms() const;
-  // How many samples its gradient was over, as far as it has sent some; 0 otherwise.
-  std::int64_t SamplesOf(const std::string& contributor) const;
-  // Whether every part of the next model is final.
-  bool Complete() const { return final_parts_ == parts_.count(); }
-  // What of the next model is not finite; empty when all is well. Requires Complete().
-  std::string not_finite() const;
+  Norms norms(int group) const;
 
-  // The next model becomes the model. Requires Complete().
-  void Commit();
-  // Forgets the open step, if there is one.
-  void Discard();
+  // Makes the next model ready, and says what of it is not finite: empty when all is well. Requires
+  // Complete(group).
+  std::string Prepare(int group);
+  // The next model becomes the model. Requires a Prepare of this group just before.
+  void Commit(int group);
+  // Forgets the open step of this group, if it has one.
+  void Discard(int group);
 
   // A new state from elsewhere. Requires that no step is open.
   void Replace(std::vector<float> model, std::vector<float> velocity);
 
  private:
+  struct Open;
   // Arrays that nobody reads any more, to be written again.
   struct Spares {
     std::mutex mutex;
     std::vector<std::unique_ptr<std::vector<float>>> arrays;
   };
   std::shared_ptr<std::vector<float>> TakeSpare();
+  // Require open_mutex_.
+  Open* StepOf(const std::string& contributor, std::size_t& index) const;
+  Open& StepOf(int group) const;
 
-  struct PartSum {
-    std::mutex mutex;
-    std::size_t summed = 0;       // contributors
-    std::int64_t samples = 0;     // of all who are here
-    std::vector<double> squared;  // by contributor
-    double total_squared = 0.0;
-    std::vector<std::string> waiting;  // of contributors whose turn has not come
-    std::vector<bool> seen;
-  };
-  void Sum(int index, PartSum& part, std::size_t contributor, std::string floats);
-  void Finish(int index);
-  void FinishBuffers(std::int64_t samples);
-  void NotePart(int index);
-  void NoteNotFinite(const std::string& what);
+  void Sum(Open& open, int index, std::size_t contributor, std::string floats);
+  void Finish(Open& open, int index);
+  void UpdatePart(Open& open, std::size_t offset, std::size_t size, std::int64_t samples,
+                  int threads);
+  void UpdateStatistics(Open& open, std::int64_t samples);
+  void NotePart(Open& open, int index);
 
   const graph::Graph& graph_;
   const Parts parts_;
   const std::size_t parameters_;
+  const int update_threads_;
   const std::shared_ptr<Spares> spares_ = std::make_shared<Spares>();
   ModelArray model_;
   std::vector<float> velocity_;
-
-  // Shared by those who add, exclusive for opening and closing a step.
-  mutable std::shared_mutex open_mutex_;
-  bool open_ = false;
-  Step step_;
-  std::vector<std::unique_ptr<std::atomic<std::int64_t>>> done_;  // by contributor; -1: not said
+  // Of the group that is alone, or whose turn it is.
   std::shared_ptr<std::vector<float>> next_;
-  std::vector<float> next_velocity_, sum_;
-  std::vector<std::unique_ptr<PartSum>> sums_;
-  std::atomic<int> final_parts_{0}, buffer_parts_left_{0};
-  mutable std::mutex not_finite_mutex_;
-  std::string not_finite_;
+  std::vector<float> next_velocity_;
+
+  // Shared by those who add, exclusive for opening and closing steps.
+  mutable std::shared_mutex open_mutex_;
+  std::map<int, std::unique_ptr<Open>> open_;  // by group; kept when a step is over
+  std::uint64_t last_generation_ = 0;          // of any step
 };
 
 }  // namespace motley::cluster

@@ -46,6 +46,7 @@ class Session {
 
   std::atomic<double> last_seen;       // on the clock
   std::atomic<bool> connected{false};  // it has reported
+  std::atomic<int> group{-1};          // that it works in; -1: none yet
   // For `motley status`.
   std::atomic<std::int64_t> share{0}, samples{0};
   std::atomic<double> rate{0.0};
@@ -61,7 +62,12 @@ class Session {
 
   // Of the coordinator's thread.
   bool ready = false, leaving = false, told = false;
-  std::optional<proto::Done> done;
+  std::int64_t version = -1;        // of the model that it has, or that is on its way to it,
+  std::int64_t committed = 0;       // and samples in the last update of that
+  StepKey ordered;                  // the last order,
+  std::optional<proto::Done> done;  // what it has answered, and when,
+  double answered = 0.0;
+  bool broken = false;                    // or that its group cannot
   proto::Ready said;                      // when it was ready
   double load_began = 0.0, loaded = 0.0;  // when the model went there
   double accounted = 0.0, joules = 0.0;   // until when, and how much of it

@@ -9,6 +9,8 @@
 
 #include "motley/base/file.h"
 #include "motley/cluster/job.h"
+#include "motley/data/ledger.h"
+#include "motley/data/loader.h"
 #include "motley/data/memory_dataset.h"
 #include "motley/data/open.h"
 #include "motley/engine/native/native_device.h"
@@ -156,6 +158,35 @@ run::TrainState OnOneDevice(const SmallJob& job) {
   return trainer.Run(run::Trainer::Fresh(model, *data.train), {}).value().state;
 }
 
+run::TrainState WithStaleUpdates(const SmallJob& job, const std::vector<StaleUpdate>& updates) {
+  const data::DataPair data = FirstGlyphs(job.train, job.test);
+  auto graph = std::make_shared<const graph::Graph>(GraphOf(job));
+  const auto device =
+      engine::native::MakeNativeDevice(graph, {.threads = 1, .kernel_choices = KernelsOf(job)})
+          .value();
+  const run::TrainOptions options = OptionsOf(job);
+  run::TrainState state = run::Trainer::Fresh(graph::InitialModel(*graph, 1), *data.train);
+  const data::Permutation order(job.train, options.seed, 0);
+  data::Loader loader(data.train, options.train_transform, {.threads = 1, .seed = options.seed});
+  std::vector<std::vector<float>> models = {state.weights};  // all that there ever were
+  std::vector<float> gradient(state.weights.size()), sums(state.buffers.size());
+  for (const StaleUpdate& update : updates) {
+    const std::int64_t begin = update.batch * job.batch;
+    loader.Submit(order.Ids({0, begin, std::min(job.train, begin + job.batch)}), 0);
+    const data::Batch batch = loader.Next().value();
+    engine::StepRequest request;
+    request.weights = models.end()[-1 - update.staleness];
+    request.batch = &batch;
+    request.seed = options.seed;
+    request.gradient = gradient;
+    request.buffer_sums = sums;
+    MOTLEY_CHECK(device->Step(request).ok(), "a device that does not work");
+    optim::SgdUpdate(options.sgd, gradient, batch.size(), state.weights, state.velocity);
+    models.push_back(state.weights);
+  }
+  return state;
+}
+
 double RelativeDifference(const std::vector<float>& a, const std::vector<float>& b) {
   MOTLEY_CHECK(a.size() == b.size(), "{} and {} floats", a.size(), b.size());
   double largest = 0.0, difference = 0.0;
@@ -183,18 +214,25 @@ std::optional<plan::Plan> FixedShares::OnEvent(const plan::Event& event) {
   } else if (const auto* lost = std::get_if<plan::DeviceLost>(&event)) {
     std::erase_if(devices_, [&](const auto& device) { return device.first == lost->device; });
   } else {
-    return std::nullopt;
+    steps_.push_back(std::get<plan::StepDone>(event));
+    const auto groups = static_cast<std::size_t>(groups_at_(steps_.back().step));
+    if (std::exchange(groups_, groups) == groups) return std::nullopt;
   }
-  std::vector<std::int64_t> weights;
-  for (const auto& [name, weight] : devices_) weights.push_back(weight);
   plan::Plan plan;
   plan.predicted_seconds = seconds_;
-  if (std::all_of(weights.begin(), weights.end(), [](auto weight) { return weight == 0; })) {
-    return plan;
-  }
-  const auto shares = plan::Apportion(batch_, weights, multiple_);
-  for (std::size_t i = 0; i < shares.size(); ++i) {
-    plan.shares.push_back({devices_[i].first, shares[i]});
+  for (std::size_t group = 0; group < groups_; ++group) {
+    std::vector<std::int64_t> weights;
+    for (std::size_t i = group; i < devices_.size(); i += groups_) {
+      weights.push_back(devices_[i].second);
+    }
+    if (std::all_of(weights.begin(), weights.end(), [](auto weight) { return weight == 0; })) {
+      continue;
+    }
+    const auto shares = plan::Apportion(batch_, weights, multiple_);
+    for (std::size_t i = 0; i < shares.size(); ++i) {
+      plan.shares.push_back(
+          {devices_[group + i * groups_].first, shares[i], static_cast<int>(group)});
+    }
   }
   return plan;
 }
@@ -223,7 +261,7 @@ TestCluster::TestCluster(Options options)
       tokens_(std::make_unique<TokenStore>(folder_ / "tokens.json",
                                            [] { return std::int64_t{std::time(nullptr)}; })),
       controller_(options_.job.batch, std::max<std::int64_t>(1, options_.job.bn_batch),
-                  options_.shares, options_.predicted_seconds) {
+                  options_.shares, options_.predicted_seconds, options_.groups_at) {
   const SmallJob& job = options_.job;
   const Identity identity = LoadOrCreateIdentity(folder_).value();
   token_ = tokens_->Issue(3600, identity.fingerprint).value();
@@ -240,7 +278,8 @@ TestCluster::TestCluster(Options options)
                                  .tokens = tokens_.get(),
                                  .min_workers = options_.min_workers,
                                  .gloo = options_.gloo,
-                                 .heartbeat_seconds = options_.heartbeat_seconds};
+                                 .heartbeat_seconds = options_.heartbeat_seconds,
+                                 .max_staleness = options_.max_staleness};
   if (!options_.folder.empty()) {
     train_options_.checkpoints = folder_ / "checkpoints";
     const auto checkpoint = run::FindCheckpoint(train_options_.checkpoints);

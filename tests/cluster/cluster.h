@@ -37,27 +37,45 @@ data::DataPair FirstGlyphs(std::int64_t train, std::int64_t test);
 
 // The same job on one device of this process, for comparison.
 run::TrainState OnOneDevice(const SmallJob& job);
+// One epoch of the job with every update made of a model that is as many updates old as it says.
+struct StaleUpdate {
+  std::int64_t batch = 0, staleness = 0;
+};
+run::TrainState WithStaleUpdates(const SmallJob& job, const std::vector<StaleUpdate>& updates);
 // The weights, statistics and velocities agree to 1e-4 of the largest.
 void ExpectSame(const run::TrainState& state, const run::TrainState& expected);
 
 // The largest difference of two arrays, relative to the largest element.
 double RelativeDifference(const std::vector<float>& a, const std::vector<float>& b);
 
-// Gives devices shares in the order in which they join: shares[i % size], scaled to the batch.
+// How many groups there are to be after so many steps.
+using GroupsAt = std::function<int(std::int64_t step)>;
+
+// Gives devices shares in the order in which they join: shares[i % size], scaled to the batch; and
+// puts them into groups in turn.
 class FixedShares final : public plan::Controller {
  public:
   // `seconds` is what it predicts for a step; 0: it says nothing.
   FixedShares(std::int64_t batch, std::int64_t multiple, std::vector<std::int64_t> shares,
-              double seconds)
-      : batch_(batch), multiple_(multiple), shares_(std::move(shares)), seconds_(seconds) {}
+              double seconds, GroupsAt groups_at)
+      : batch_(batch),
+        multiple_(multiple),
+        shares_(std::move(shares)),
+        seconds_(seconds),
+        groups_at_(std::move(groups_at)),
+        groups_(static_cast<std::size_t>(groups_at_(0))) {}
   std::optional<plan::Plan> OnEvent(const plan::Event& event) override;
+  const std::vector<plan::StepDone>& steps() const { return steps_; }
 
  private:
   const std::int64_t batch_, multiple_;
   const std::vector<std::int64_t> shares_;
   const double seconds_;
+  const GroupsAt groups_at_;
+  std::size_t groups_;
   std::vector<std::pair<std::string, std::int64_t>> devices_;
   std::size_t joined_ = 0;
+  std::vector<plan::StepDone> steps_;
 };
 
 // A device that does something before each step: fails, waits, spoils the gradient.
@@ -75,6 +93,8 @@ class TestCluster {
     std::vector<std::int64_t> shares = {1};
     double heartbeat_seconds = 0.5;
     double predicted_seconds = 0.0;  // of a step; 0: no deadlines
+    GroupsAt groups_at = [](std::int64_t) { return 1; };
+    std::int64_t max_staleness = 0;
     std::string listen = "127.0.0.1:0";
     std::filesystem::path folder;  // identity, tokens, checkpoints; empty: a new one
   };
@@ -105,6 +125,8 @@ class TestCluster {
   // What the coordinator told: "name: message".
   std::vector<std::string> told() const;
   int CountTold(const std::string& part) const;
+  // The updates, in their order.
+  const std::vector<plan::StepDone>& steps() const { return controller_.steps(); }
 
  private:
   struct Worker {

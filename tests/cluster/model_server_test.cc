@@ -46,12 +46,12 @@ class ModelServerTest : public testing::Test {
       contributors.push_back({name, samples});
       told_[name] = samples;
     }
-    server_.Begin({.key = key,
-                   .contributors = std::move(contributors),
-                   .samples = 10,
-                   .sgd = {.learning_rate = 0.1F, .momentum = 0.9F},
-                   .on_part = [this](int index, const ModelArray&) { ++announced_[index]; },
-                   .on_complete = {}});
+    server_.Begin(0, {.key = key,
+                      .contributors = std::move(contributors),
+                      .samples = 10,
+                      .sgd = {.learning_rate = 0.1F, .momentum = 0.9F},
+                      .on_part = [this](int index, const ModelArray&) { ++announced_[index]; },
+                      .on_complete = {}});
   }
   base::Result<bool> Add(const std::string& who, const std::vector<float>& update, int part,
                          StepKey key = {1, 0}) {
@@ -91,9 +91,10 @@ TEST_F(ModelServerTest, MakesTheUpdateOfOneMachineFromTheSumOfSeveral) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  ASSERT_TRUE(server_.Complete());
+  ASSERT_TRUE(server_.Complete(0));
   EXPECT_NE(*server_.model(), model) << "nothing may change before the commit";
-  server_.Commit();
+  EXPECT_EQ(server_.Prepare(0), "");
+  server_.Commit(0);
   EXPECT_EQ(*server_.model(), model) << "bit for bit, whoever came first";
   EXPECT_EQ(server_.velocity(), velocity);
   EXPECT_EQ(static_cast<int>(announced_.size()), server_.parts().count());
@@ -118,10 +119,50 @@ TEST_F(ModelServerTest, AStepWithFewerSamplesIsThatOfASmallerBatchWithALowerRate
     ASSERT_TRUE(Add("a", a, part).ok());
   }
   EXPECT_EQ(server_.SamplesOf("b"), 2);
-  ASSERT_TRUE(server_.Complete());
-  server_.Commit();
+  ASSERT_TRUE(server_.Complete(0));
+  EXPECT_EQ(server_.Prepare(0), "");
+  server_.Commit(0);
   EXPECT_EQ(*server_.model(), model);
   EXPECT_EQ(server_.velocity(), velocity);
+}
+
+TEST_F(ModelServerTest, AppliesTheUpdatesOfSeveralGroupsWholeAndInTurn) {
+  const optim::SgdOptions sgd{.learning_rate = 0.1F, .momentum = 0.9F};
+  const auto a = Random(floats(), 3), b = Random(floats(), 4);
+  std::vector<float> model = *server_.model(), velocity = server_.velocity();
+  const auto parameters = static_cast<std::size_t>(graph_.parameter_count());
+  for (const auto& sum : {b, a}) {
+    optim::SgdUpdate(sgd, std::span(sum).first(parameters), 5, std::span(model).first(parameters),
+                     velocity);
+    run::UpdateBuffers(graph_, std::span(sum).subspan(parameters), 5,
+                       std::span(model).subspan(parameters));
+  }
+  const auto begin = [&](int group, const char* name, StepKey key) {
+    told_[name] = 5;
+    server_.Begin(group, {.key = key,
+                          .contributors = {{name, 5}},
+                          .samples = 5,
+                          .sgd = sgd,
+                          .on_part = {},
+                          .on_complete = {}});
+  };
+  begin(0, "a", {1, 0});
+  begin(1, "b", {2, 0});
+  EXPECT_FALSE(Add("a", a, 0, {2, 0}).ok()) << "of another group";
+  for (int part = 0; part < server_.parts().count(); ++part) {
+    ASSERT_TRUE(*Add("a", a, part, {1, 0}));
+    ASSERT_TRUE(*Add("b", b, part, {2, 0}));
+  }
+  const ModelArray before = server_.model();
+  const std::vector<float> copy = *before;
+  for (const int group : {1, 0}) {
+    ASSERT_TRUE(server_.Complete(group));
+    EXPECT_EQ(server_.Prepare(group), "");
+    server_.Commit(group);
+  }
+  EXPECT_EQ(*server_.model(), model);
+  EXPECT_EQ(server_.velocity(), velocity);
+  EXPECT_EQ(*before, copy) << "who reads the old model goes on reading that";
 }
 
 TEST_F(ModelServerTest, RefusesCountsThatCannotBeTrue) {
@@ -144,7 +185,7 @@ TEST_F(ModelServerTest, ForgetsAStepThatIsDiscarded) {
   for (int part = 0; part < server_.parts().count(); ++part)
     ASSERT_TRUE(Add("a", update, part).ok());
   ASSERT_TRUE(Add("b", update, 0).ok());
-  server_.Discard();
+  server_.Discard(0);
   EXPECT_EQ(*server_.model(), before);
 
   Begin({"a"}, {2, 0});
@@ -152,7 +193,7 @@ TEST_F(ModelServerTest, ForgetsAStepThatIsDiscarded) {
   for (int part = 0; part < server_.parts().count(); ++part) {
     ASSERT_TRUE(*Add("a", update, part, {2, 0}));
   }
-  EXPECT_TRUE(server_.Complete());
+  EXPECT_TRUE(server_.Complete(0));
 }
 
 TEST_F(ModelServerTest, RefusesWhatAContributorMayNotSend) {
@@ -176,18 +217,18 @@ TEST_F(ModelServerTest, RefusesWhatAContributorMayNotSend) {
 TEST_F(ModelServerTest, TellsWhenAWeightIsNoNumberAnyMore) {
   // Finite itself, but times the learning rate beyond what a float holds.
   const std::vector<float> update(static_cast<std::size_t>(floats()), 3e38F);
-  server_.Begin({.key = {1, 0},
-                 .contributors = {{"a", 1}},
-                 .samples = 1,
-                 .sgd = {.learning_rate = 10.0F},
-                 .on_part = {},
-                 .on_complete = {}});
+  server_.Begin(0, {.key = {1, 0},
+                    .contributors = {{"a", 1}},
+                    .samples = 1,
+                    .sgd = {.learning_rate = 10.0F},
+                    .on_part = {},
+                    .on_complete = {}});
   told_["a"] = 1;
   for (int part = 0; part < server_.parts().count(); ++part) {
     ASSERT_TRUE(Add("a", update, part).ok());
   }
-  ASSERT_TRUE(server_.Complete());
-  EXPECT_EQ(server_.not_finite(), "a weight");
+  ASSERT_TRUE(server_.Complete(0));
+  EXPECT_EQ(server_.Prepare(0), "a weight");
 }
 
 TEST(PartsTest, NoPartHasSomeOfBothArrays) {

@@ -74,12 +74,12 @@ class Sequence {
     Enter(desk_.Join(caller_, request).value());
     desk_.BeginGeneration(1);
     desk_.ExpectUpload({1, 1}, "first");
-    model_.Begin({.key = {1, 1},
-                  .contributors = {{"first", 3}},
-                  .samples = 3,
-                  .sgd = {},
-                  .on_part = {},
-                  .on_complete = {}});
+    model_.Begin(0, {.key = {1, 1},
+                     .contributors = {{"first", 3}},
+                     .samples = 3,
+                     .sgd = {},
+                     .on_part = {},
+                     .on_complete = {}});
   }
 
   void Send(int kind, const std::string& bytes) {

@@ -1,0 +1,208 @@
+// Groups that do not wait for each other: what they do to the model, and to the samples.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <set>
+#include <thread>
+
+#include "motley/engine/native/native_device.h"
+#include "tests/cluster/cluster.h"
+
+namespace motley::cluster {
+namespace {
+
+TestCluster::Options Groups(int groups, const SmallJob& job = {}) {
+  TestCluster::Options options;
+  options.job = job;
+  options.groups_at = [groups](std::int64_t) { return groups; };
+  return options;
+}
+
+void AddWorkers(TestCluster& cluster, int count) {
+  for (int i = 0; i < count; ++i) {
+    cluster.AddWorker({.name = "w" + std::to_string(i), .rank = i});
+  }
+}
+
+MakeDevice Slow(int milliseconds) {
+  return DeviceWith([milliseconds](std::int64_t) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+    return base::Status();
+  });
+}
+
+// Which batch of the epoch made each update: a group takes the next one when it begins.
+std::vector<StaleUpdate> Replay(const std::vector<plan::StepDone>& steps, int groups) {
+  std::map<int, std::int64_t> holds, read;
+  std::int64_t next = 0;
+  for (int group = 0; group < groups; ++group) {
+    holds[group] = next++;
+    read[group] = 0;
+  }
+  std::vector<StaleUpdate> updates;
+  for (const plan::StepDone& step : steps) {
+    const auto made = static_cast<std::int64_t>(updates.size());
+    EXPECT_EQ(step.staleness, made - read[step.group]) << "update " << step.step;
+    updates.push_back({holds[step.group], step.staleness});
+    holds[step.group] = next++;
+    read[step.group] = made + 1;
+  }
+  return updates;
+}
+
+class GroupNumberTest : public ::testing::TestWithParam<int> {};
+
+TEST_P(GroupNumberTest, ApplyTheGradientOfTheModelThatTheyRead) {
+  const int groups = GetParam();
+  TestCluster::Options options = Groups(groups);
+  options.min_workers = groups;
+  TestCluster cluster(options);
+  AddWorkers(cluster, groups);
+  const auto report = cluster.Run();
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_EQ(report->state.samples, options.job.train) << "every sample once";
+  EXPECT_EQ(report->state.step, 20);
+  ASSERT_EQ(cluster.steps().size(), 20U);
+  std::set<int> at_work;
+  for (const plan::StepDone& step : cluster.steps()) at_work.insert(step.group);
+  EXPECT_EQ(static_cast<int>(at_work.size()), groups);
+  const auto expected = WithStaleUpdates(options.job, Replay(cluster.steps(), groups));
+  EXPECT_LT(RelativeDifference(report->state.weights, expected.weights), 1e-4);
+  EXPECT_LT(RelativeDifference(report->state.velocity, expected.velocity), 1e-3);
+}
+
+INSTANTIATE_TEST_SUITE_P(Groups, GroupNumberTest, ::testing::Values(1, 2, 4));
+
+TEST(GroupsTest, MembersOfAGroupShareItsBatch) {
+  TestCluster::Options options = Groups(2);
+  options.min_workers = 5;
+  options.shares = {3, 1, 2, 5, 1};
+  TestCluster cluster(options);
+  AddWorkers(cluster, 5);
+  const auto report = cluster.Run();
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_EQ(report->state.samples, options.job.train);
+  const auto expected = WithStaleUpdates(options.job, Replay(cluster.steps(), 2));
+  EXPECT_LT(RelativeDifference(report->state.weights, expected.weights), 1e-4);
+}
+
+TEST(GroupsTest, ASlowGroupIsStaleAndHoldsNobodyUp) {
+  TestCluster::Options options = Groups(3);
+  options.min_workers = 3;
+  TestCluster cluster(options);
+  AddWorkers(cluster, 2);
+  cluster.AddWorker({.name = "slow", .rank = 2, .make_device = Slow(300)});
+  const auto report = cluster.Run();
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  std::int64_t slow = 0, others = 0, stalest = 0;
+  for (const plan::StepDone& step : cluster.steps()) {
+    const bool is_slow = step.parts.front().device == "slow";
+    ++(is_slow ? slow : others);
+    if (is_slow) stalest = std::max(stalest, step.staleness);
+  }
+  EXPECT_GT(slow, 0);
+  EXPECT_GT(others, 3 * slow);
+  EXPECT_GT(stalest, 3);
+}
+
+TEST(GroupsTest, AnUpdateThatWouldMakeAnotherTooStaleWaits) {
+  TestCluster::Options options = Groups(3);
+  options.min_workers = 3;
+  options.max_staleness = 2;
+  TestCluster cluster(options);
+  AddWorkers(cluster, 2);
+  cluster.AddWorker({.name = "slow", .rank = 2, .make_device = Slow(100)});
+  const auto report = cluster.Run();
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_EQ(report->state.samples, options.job.train);
+  for (const plan::StepDone& step : cluster.steps()) {
+    EXPECT_LE(step.staleness, 2) << "update " << step.step << " of group " << step.group;
+  }
+}
+
+TEST(GroupsTest, AGroupGoesOnWithoutAMemberThatDies) {
+  TestCluster::Options options = Groups(2, {.epochs = 3});
+  options.min_workers = 4;
+  TestCluster cluster(options);
+  AddWorkers(cluster, 3);
+  cluster.AddWorker({.name = "mortal", .rank = 3, .make_device = DeviceWith([](std::int64_t step) {
+                                                    return step == 4
+                                                               ? base::Internal("broken for good")
+                                                               : base::Status();
+                                                  })});
+  const auto report = cluster.Run();
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_EQ(report->state.samples, 3 * options.job.train);
+  EXPECT_EQ(report->state.epoch, 3U);
+  EXPECT_EQ(cluster.CountTold("lost: mortal"), 1);
+}
+
+TEST(GroupsTest, AWorkerMayJoinAndLeaveWhileTheOthersWork) {
+  TestCluster::Options options = Groups(2, {.epochs = 6});
+  options.min_workers = 2;
+  TestCluster cluster(options);
+  for (int i = 0; i < 2; ++i) {
+    cluster.AddWorker({.name = "w" + std::to_string(i), .rank = i, .make_device = Slow(10)});
+  }
+  const auto report = cluster.Run([&](std::int64_t step) {
+    if (step == 20) cluster.AddWorker({.name = "late", .rank = 2});
+    if (step == 80) cluster.Leave(0);
+  });
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_EQ(report->state.samples, 6 * options.job.train);
+  EXPECT_EQ(cluster.CountTold("joined: late"), 1);
+  EXPECT_EQ(cluster.CountTold("left: w0"), 1);
+  EXPECT_EQ(cluster.CountTold("lost: "), 0);
+}
+
+// In the middle of an epoch, again and again, and while workers die.
+TEST(GroupsTest, TheirNumberMayChangeWhileTheJobRuns) {
+  TestCluster::Options options = Groups(1, {.epochs = 10});
+  options.groups_at = [](std::int64_t step) { return std::vector{1, 4, 2}[(step / 7) % 3]; };
+  options.min_workers = 4;
+  TestCluster cluster(options);
+  AddWorkers(cluster, 4);
+  cluster.AddWorker({.name = "mortal", .rank = 4, .make_device = DeviceWith([](std::int64_t step) {
+                                                    return step == 40
+                                                               ? base::Internal("broken for good")
+                                                               : base::Status();
+                                                  })});
+  std::int64_t last = 0;
+  const auto report = cluster.Run([&](std::int64_t step) {
+    EXPECT_EQ(step, last + 1) << "every update counts one";
+    last = step;
+  });
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_EQ(report->state.samples, 10 * options.job.train) << "every sample once in every epoch";
+  EXPECT_EQ(report->state.step, static_cast<std::int64_t>(cluster.steps().size()));
+  std::set<int> at_work;
+  for (const plan::StepDone& step : cluster.steps()) at_work.insert(step.group);
+  EXPECT_EQ(at_work, (std::set<int>{0, 1, 2, 3}));
+  // It learns as one machine does.
+  const run::TrainState one = OnOneDevice(options.job);
+  EXPECT_LT(report->state.test.loss, 1.5 * one.test.loss + 0.1);
+}
+
+TEST(GroupsTest, ARunThatIsInterruptedGoesOnFromItsCheckpoint) {
+  TestCluster::Options options = Groups(3, {.epochs = 4});
+  options.min_workers = 3;
+  std::string folder = (std::filesystem::temp_directory_path() / "motley-groups-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  options.folder = folder;
+  for (const bool interrupted : {true, false}) {
+    TestCluster cluster(options);
+    AddWorkers(cluster, 3);
+    const auto report = cluster.Run([&](std::int64_t step) {
+      if (interrupted && step == 33) cluster.interrupt = true;
+    });
+    ASSERT_TRUE(report.ok()) << report.status().ToString();
+    if (interrupted) continue;
+    EXPECT_EQ(report->state.samples, 4 * options.job.train);
+  }
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace motley::cluster
