@@ -254,11 +254,12 @@ class Cluster:
 
     # --- Workers ---
 
-    def start_worker(self, slot):
+    def start_worker(self, slot, extra=()):
+        """`extra`: more words of `motley join`."""
         name = f"w{len(self.workers)}"
         address, token = self.join
         log = self.folder / f"{name}.log"
-        words = ["join", address, "--token", token, "--threads", 1, "--name", name]
+        words = ["join", address, "--token", token, "--threads", 1, "--name", name, *extra]
         with open(log, "wb") as out:
             process = self.start_process(
                 words, self.net.host(slot) if self.net else None, stdout=out, stderr=out
