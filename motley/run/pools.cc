@@ -71,9 +71,9 @@ data::Ledger::Range Pools::RangeOf(const std::string& device) const {
 }
 
 std::vector<Pools::Part> Pools::Take(std::int64_t batch, std::int64_t multiple,
-                                     std::span<const Device> devices) {
-  MOTLEY_CHECK(batch > 0 && multiple > 0 && !devices.empty(), "{} samples for {} devices", batch,
-               devices.size());
+                                     std::span<const Device> devices, std::int64_t groups) {
+  MOTLEY_CHECK(batch > 0 && multiple > 0 && groups > 0 && !devices.empty(),
+               "{} samples for {} devices", batch, devices.size());
   const std::int64_t open = ledger_.FreeWithin(0, public_size_);
   std::vector<std::int64_t> own(devices.size());  // private ones that are left
   for (std::size_t i = 0; i < devices.size(); ++i) {
@@ -84,11 +84,14 @@ std::vector<Pools::Part> Pools::Take(std::int64_t batch, std::int64_t multiple,
   const std::int64_t total = std::min(batch, reachable);
   if (total == 0) return std::vector<Part>(devices.size());
 
-  std::int64_t all = public_size_;
+  // Of the epoch, and of what is left of it: what will come to these devices.
+  std::int64_t all = public_size_ / groups;
   for (const Device& device : devices) {
     const auto [begin, end] = RangeOf(device.name);
     all += end - begin;
   }
+  all = std::max<std::int64_t>(1, all);
+  const std::int64_t coming = std::max(total, open / groups + Sum(own));
   std::vector<std::int64_t> secret(devices.size());
   for (std::size_t i = 0; i < devices.size(); ++i) {
     const auto [begin, end] = RangeOf(devices[i].name);
@@ -96,9 +99,9 @@ std::vector<Pools::Part> Pools::Take(std::int64_t batch, std::int64_t multiple,
     const std::int64_t phase =
         static_cast<std::int64_t>(i) * multiple * all / static_cast<std::int64_t>(devices.size());
     const std::int64_t left =
-        ((end - begin) * (reachable - total) + phase) / (all * multiple) * multiple;
+        ((end - begin) * (coming - total) + phase) / (all * multiple) * multiple;
     // An even part of what is left now, which is another after failures.
-    const std::int64_t even = own[i] * total / (reachable * multiple) * multiple;
+    const std::int64_t even = own[i] * total / (coming * multiple) * multiple;
     secret[i] = std::min(own[i], std::clamp(own[i] - left, even, even + multiple));
   }
   // Full batches to the end: as much of it as is not public, and no more than the batch.

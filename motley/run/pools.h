@@ -44,8 +44,10 @@ class Pools {
 
   // The next samples for these devices, `batch` in all, or what is left that they can reach: then
   // less, and nothing at the end. Public shares are multiples of `multiple` as far as possible.
-  std::vector<Part> Take(std::int64_t batch, std::int64_t multiple,
-                         std::span<const Device> devices);
+  // With several groups, these devices are one of them and will see one part of `groups` of what is
+  // public.
+  std::vector<Part> Take(std::int64_t batch, std::int64_t multiple, std::span<const Device> devices,
+                         std::int64_t groups = 1);
   // Commits the samples of a part that were done, as sorted ranges of its samples, and gives back
   // the rest. Refuses other ranges, and has then done nothing.
   base::Status Commit(const Part& part,

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -16,6 +15,29 @@ namespace {
 // Forward only, against forward and both backward passes.
 constexpr double kEvaluationPart = 1.0 / 3.0;
 
+Timeline::Options TimesOf(const VirtualExecutor::Options& options, const graph::Graph& graph,
+                          std::uint64_t seed) {
+  Timeline::Options times;
+  for (const VirtualDevice& one : options.devices) {
+    times.devices.push_back({.curve = one.curve,
+                             .pace = one.pace,
+                             .service = one.service,
+                             .bytes_per_second = one.bytes_per_second});
+    if (one.fails_at) times.devices.back().fails_at = *one.fails_at;
+  }
+  times.latency_seconds = options.latency_seconds;
+  times.model_bytes =
+      static_cast<double>(graph.parameter_count() + graph.buffer_count()) * sizeof(float);
+  times.server_seconds = options.server_seconds;
+  times.server_bytes_per_second = options.server_bytes_per_second;
+  times.seed = seed;
+  return times;
+}
+
+void AddTo(std::span<float> sum, std::span<const float> more) {
+  for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += more[i];
+}
+
 }  // namespace
 
 VirtualExecutor::VirtualExecutor(Options options, const run::TrainOptions& train,
@@ -28,14 +50,16 @@ VirtualExecutor::VirtualExecutor(Options options, const run::TrainOptions& train
       data_(data),
       clock_(clock),
       controller_(controller),
+      began_(clock.Now()),
       pools_(std::move(pools)),
       weights_(std::move(state.weights)),
       velocity_(std::move(state.velocity)),
       buffers_(std::move(state.buffers)),
       gradient_(weights_.size()),
-      sum_(weights_.size()),
       part_sums_(buffers_.size()),
-      buffer_sums_(buffers_.size()),
+      timeline_(TimesOf(options_, device.graph(), train_.seed)),
+      busy_(options_.devices.size()),
+      lost_at_(options_.devices.size()),
       step_(state.step) {
   for (const VirtualDevice& one : options_.devices) {
     Source source;
@@ -54,15 +78,14 @@ VirtualExecutor::VirtualExecutor(Options options, const run::TrainOptions& train
     sources_.push_back(std::move(source));
     totals_.push_back({.name = one.name, .kind = one.kind, .power = one.power});
   }
-  std::vector<std::size_t> all(options_.devices.size());
-  std::iota(all.begin(), all.end(), std::size_t{0});
-  for (const VirtualDevice& one : options_.devices) {
+  for (std::size_t i = 0; i < options_.devices.size(); ++i) {
+    const VirtualDevice& one = options_.devices[i];
     plan::SpeedCurve curve = one.curve;
     curve.fixed_seconds /= one.pace.speed;
     curve.seconds_per_sample /= one.pace.speed;
     Tell(plan::DeviceJoined{.device = one.name,
                             .curve = curve,
-                            .communication_seconds = ReductionSeconds(all),
+                            .communication_seconds = CommunicationSeconds(i),
                             .power = one.power,
                             .private_samples = one.secret == nullptr ? 0 : one.secret->size()});
   }
@@ -72,34 +95,139 @@ std::string VirtualExecutor::kind() const {
   return fmt::format("{} virtual devices", options_.devices.size());
 }
 
+void VirtualExecutor::StartNextEpoch() {
+  pools_.StartNextEpoch(pools_.pools());
+  for (Group& group : groups_) group.exhausted = false;
+}
+
+double VirtualExecutor::CommunicationSeconds(std::size_t device) const {
+  const std::size_t devices = options_.devices.size();
+  const auto groups = static_cast<std::size_t>(options_.groups);
+  std::vector<std::size_t> members((devices + groups - 1) / groups);
+  std::iota(members.begin(), members.end(), std::size_t{0});
+  const double ring = timeline_.ReductionSeconds(members);
+  if (groups == 1) return ring;
+  return ring + 2.0 * timeline_.ServerLinkSeconds(device) + options_.server_seconds;
+}
+
 void VirtualExecutor::Tell(const plan::Event& event) {
   auto plan = controller_.OnEvent(event);
   for (const plan::Note& note : controller_.TakeNotes()) {
     if (options_.on_note) options_.on_note(note);
   }
-  if (plan) plan_ = std::move(*plan);
+  if (plan) TakePlan(std::move(*plan));
 }
 
-double VirtualExecutor::ReductionSeconds(std::span<const std::size_t> members) const {
-  if (members.size() < 2) return 0.0;
-  double slowest = std::numeric_limits<double>::infinity();
-  for (const std::size_t member : members) {
-    slowest = std::min(slowest, options_.devices[member].bytes_per_second);
+void VirtualExecutor::TakePlan(plan::Plan plan) {
+  plan_ = std::move(plan);
+  std::map<std::string, const plan::Share*> shares;
+  int last = 0;
+  for (const plan::Share& share : plan_.shares) {
+    shares.emplace(share.device, &share);
+    last = std::max(last, share.group);
   }
-  const auto n = static_cast<double>(members.size());
-  const double bytes = static_cast<double>((weights_.size() + buffers_.size()) * sizeof(float));
-  return 2.0 * (n - 1.0) / n * bytes / slowest + 2.0 * (n - 1.0) * options_.latency_seconds;
+  groups_.assign(static_cast<std::size_t>(last) + 1, {});
+  for (std::size_t i = 0; i < options_.devices.size(); ++i) {
+    if (lost_at_[i]) continue;
+    const std::string& name = options_.devices[i].name;
+    // One that the plan does not name has no share, and may have private samples.
+    const auto found = shares.find(name);
+    const std::int64_t samples = found == shares.end() ? 0 : found->second->samples;
+    Group& group =
+        groups_[static_cast<std::size_t>(found == shares.end() ? 0 : found->second->group)];
+    group.members.push_back(i);
+    group.planned.push_back({name, samples});
+    group.batch += samples;
+  }
+  // Without any share the only group computes as it can.
+  if (last == 0 && groups_[0].batch == 0) groups_[0].batch = train_.batch;
 }
 
-std::vector<run::Pools::Device> VirtualExecutor::Planned() const {
-  std::vector<run::Pools::Device> devices;
-  for (const VirtualDevice& one : options_.devices) {
-    devices.push_back({one.name, 0});
-    for (const plan::Share& share : plan_.shares) {
-      if (share.device == one.name) devices.back().share = share.samples;
+base::Status VirtualExecutor::BeginIdleGroups() {
+  std::vector<int> idle;
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const Group& group = groups_[g];
+    if (group.exhausted || group.batch == 0) continue;
+    const bool free = std::none_of(group.members.begin(), group.members.end(),
+                                   [this](std::size_t member) { return busy_[member]; });
+    if (free) idle.push_back(static_cast<int>(g));
+  }
+  for (std::size_t k = 0; k < idle.size(); ++k) {
+    MOTLEY_RETURN_IF_ERROR(
+        Begin(idle[k], k + 1 < idle.size() ? std::optional(idle[k + 1]) : std::nullopt));
+  }
+  return {};
+}
+
+base::Status VirtualExecutor::Begin(int number, std::optional<int> next) {
+  Group& group = groups_[static_cast<std::size_t>(number)];
+  const auto groups = static_cast<std::int64_t>(groups_.size());
+  std::vector<run::Pools::Part> parts =
+      pools_.Take(std::min(group.batch, train_.batch), options_.multiple, group.planned, groups);
+  std::vector<Timeline::Work> work;
+  std::int64_t samples = 0;
+  for (std::size_t k = 0; k < parts.size(); ++k) {
+    if (parts[k].samples() == 0) continue;
+    work.push_back({group.members[k], parts[k].samples()});
+    samples += parts[k].samples();
+  }
+  group.exhausted = samples == 0;
+  if (group.exhausted) return {};
+
+  auto slot = static_cast<std::size_t>(
+      std::find_if(flights_.begin(), flights_.end(), [](const Flight& f) { return !f.under_way; }) -
+      flights_.begin());
+  if (slot == flights_.size()) flights_.emplace_back();
+  Flight& flight = flights_[slot];
+  flight.under_way = true;
+  flight.group = number;
+  flight.members = group.members;
+  flight.parts = std::move(parts);
+  flight.update = {.samples = samples, .group = number};
+  for (const std::size_t member : flight.members) busy_[member] = true;
+  timeline_.Begin(static_cast<int>(slot), clock_.Now(), work, groups == 1);
+  if (options_.time_only) return {};
+
+  std::vector<data::Batch> batches;
+  for (const Timeline::Work& one : work) {
+    const auto member = static_cast<std::size_t>(
+        std::find(flight.members.begin(), flight.members.end(), one.device) -
+        flight.members.begin());
+    MOTLEY_ASSIGN_OR_RETURN(data::Batch loaded, Load(one.device, flight.parts[member]));
+    batches.push_back(std::move(loaded));
+  }
+  if (!next) {
+    const auto arriving = timeline_.NextGroup();
+    if (arriving) next = flights_[static_cast<std::size_t>(*arriving)].group;
+  }
+  if (next) Prepare(*next);
+  return ComputeGradient(batches, flight);
+}
+
+base::Status VirtualExecutor::ComputeGradient(std::span<const data::Batch> batches,
+                                              Flight& flight) {
+  flight.sum.resize(weights_.size());
+  flight.buffer_sums.resize(buffers_.size());
+  const base::RealClock real;
+  for (const data::Batch& batch : batches) {
+    const bool first = &batch == batches.data();
+    const double before = real.Now();
+    engine::StepRequest request;
+    request.weights = weights_;
+    request.batch = &batch;
+    request.seed = train_.seed;
+    request.gradient = first ? flight.sum : gradient_;
+    request.buffer_sums = first ? flight.buffer_sums : part_sums_;
+    MOTLEY_ASSIGN_OR_RETURN(const engine::StepResult result, device_.Step(request));
+    gradient_seconds_ += real.Now() - before;
+    if (!first) {
+      AddTo(flight.sum, gradient_);
+      AddTo(flight.buffer_sums, part_sums_);
     }
+    flight.update.loss_sum += result.loss_sum;
+    flight.update.correct += result.correct;
   }
-  return devices;
+  return {};
 }
 
 const data::Permutation& VirtualExecutor::Order(std::uint64_t seed, std::int64_t size,
@@ -112,7 +240,8 @@ const data::Permutation& VirtualExecutor::Order(std::uint64_t seed, std::int64_t
   return found->second.second;
 }
 
-base::Result<data::Batch> VirtualExecutor::Load(std::size_t device, const run::Pools::Part& part) {
+std::vector<data::SampleId> VirtualExecutor::IdsOf(std::size_t device,
+                                                   const run::Pools::Part& part) {
   const Source& source = sources_[device];
   std::vector<data::SampleId> ids;
   for (const data::Ticket& ticket : part.public_tickets) {
@@ -127,105 +256,150 @@ base::Result<data::Batch> VirtualExecutor::Load(std::size_t device, const run::P
       ids.push_back(source.first_id + id);
     }
   }
-  data::Loader& loader = source.loader != nullptr ? *source.loader : *sources_.front().loader;
-  loader.Submit(std::move(ids), ledger().epoch());
-  return loader.Next();
+  return ids;
+}
+
+data::Loader& VirtualExecutor::LoaderOf(std::size_t device) {
+  const auto& own = sources_[device].loader;
+  return own != nullptr ? *own : *sources_.front().loader;
+}
+
+void VirtualExecutor::Prepare(int number) {
+  // The flight may be of an older plan with more groups.
+  if (number >= groups() || groups_[static_cast<std::size_t>(number)].batch == 0) return;
+  const Group& group = groups_[static_cast<std::size_t>(number)];
+  run::Pools forecast = pools_;
+  const auto parts = forecast.Take(std::min(group.batch, train_.batch), options_.multiple,
+                                   group.planned, static_cast<std::int64_t>(groups_.size()));
+  for (std::size_t k = 0; k < parts.size(); ++k) {
+    if (parts[k].samples() == 0) continue;
+    prepared_.push_back({group.members[k], IdsOf(group.members[k], parts[k])});
+    LoaderOf(group.members[k]).Submit(prepared_.back().ids, ledger().epoch());
+  }
+}
+
+base::Result<data::Batch> VirtualExecutor::Load(std::size_t device, const run::Pools::Part& part) {
+  std::vector<data::SampleId> ids = IdsOf(device, part);
+  if (!prepared_.empty() && prepared_.front().device == device && prepared_.front().ids == ids) {
+    prepared_.pop_front();
+    return LoaderOf(device).Next();
+  }
+  // Something came in between: what was prepared is of no use.
+  for (const Prepared& one : prepared_) (void)LoaderOf(one.device).Next();
+  prepared_.clear();
+  LoaderOf(device).Submit(std::move(ids), ledger().epoch());
+  return LoaderOf(device).Next();
 }
 
 base::Result<run::Update> VirtualExecutor::Step(const optim::SgdOptions& wanted) {
   if (options_.interrupt != nullptr && options_.interrupt->load()) {
     return base::Cancelled("interrupted");
   }
-  const auto planned = Planned();
-  std::int64_t batch = 0;
-  for (const auto& device : planned) batch += device.share;
-  const std::vector<run::Pools::Part> parts = pools_.Take(
-      batch > 0 ? std::min(batch, train_.batch) : train_.batch, options_.multiple, planned);
-  run::Update update;
-  plan::StepDone event{.step = step_ + 1};
-  std::fill(sum_.begin(), sum_.end(), 0.0F);
-  std::fill(buffer_sums_.begin(), buffer_sums_.end(), 0.0F);
-  const double began = clock_.Now();
-  double last = began;
-  std::vector<std::size_t> members;
-  const base::RealClock real;
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    const std::int64_t samples = parts[i].samples();
-    if (samples == 0) continue;
-    members.push_back(i);
-    MOTLEY_ASSIGN_OR_RETURN(const data::Batch loaded, Load(i, parts[i]));
-    const double before = real.Now();
-    engine::StepRequest request;
-    request.weights = weights_;
-    request.batch = &loaded;
-    request.seed = train_.seed;
-    request.gradient = gradient_;
-    request.buffer_sums = part_sums_;
-    MOTLEY_ASSIGN_OR_RETURN(const engine::StepResult result, device_.Step(request));
-    gradient_seconds_ += real.Now() - before;
-    for (std::size_t k = 0; k < sum_.size(); ++k) sum_[k] += gradient_[k];
-    for (std::size_t k = 0; k < buffer_sums_.size(); ++k) buffer_sums_[k] += part_sums_[k];
-    update.samples += samples;
-    update.loss_sum += result.loss_sum;
-    update.correct += result.correct;
-    const VirtualDevice& device = options_.devices[i];
-    const double end = device.pace.FinishTime(began, device.curve.At(samples));
-    totals_[i].samples += samples;
-    totals_[i].compute_seconds += end - began;
-    last = std::max(last, end);
-    event.parts.push_back({device.name, samples, end - began, 0.0});
+  while (true) {
+    MOTLEY_RETURN_IF_ERROR(BeginIdleGroups());
+    const std::optional<Timeline::Event> event = timeline_.Next();
+    if (!event) {
+      for (const auto& [device, samples] : pools_.ForgoOf(Present())) unreachable_ += samples;
+      return run::Update{};
+    }
+    clock_.Advance(std::max(0.0, event->end - clock_.Now()));
+    if (!event->lost) return Apply(*event, wanted);
+    MOTLEY_RETURN_IF_ERROR(Lose(*event));
   }
-  if (update.samples == 0) return update;
+}
+
+base::Result<run::Update> VirtualExecutor::Apply(const Timeline::Event& event,
+                                                 const optim::SgdOptions& wanted) {
+  Flight& flight = flights_[static_cast<std::size_t>(event.group)];
+  run::Update update = flight.update;
+  update.staleness = event.staleness;
   optim::SgdOptions sgd = wanted;
   sgd.learning_rate *= static_cast<float>(plan_.learning_rate_factor);
+  if (plan_.momentum) sgd.momentum = static_cast<float>(*plan_.momentum);
   if (!std::isfinite(update.loss_sum)) {
     update.not_finite = "the loss";
-  } else if (!optim::SgdUpdate(sgd, sum_, update.samples, weights_, velocity_,
-                               train_.update_threads)) {
+  } else if (!options_.time_only && !optim::SgdUpdate(sgd, flight.sum, update.samples, weights_,
+                                                      velocity_, train_.update_threads)) {
     update.not_finite = "a weight";
-  } else {
-    update.not_finite = run::UpdateBuffers(graph(), buffer_sums_, update.samples, buffers_);
+  } else if (!options_.time_only) {
+    update.not_finite = run::UpdateBuffers(graph(), flight.buffer_sums, update.samples, buffers_);
   }
   if (!update.not_finite.empty()) return update;
-  for (const run::Pools::Part& part : parts) {
-    MOTLEY_RETURN_IF_ERROR(pools_.Commit(part, {{0, part.samples()}}));
+  Release(flight);
+  plan::StepDone done{.step = ++step_,
+                      .group = flight.group,
+                      .staleness = event.staleness,
+                      .seconds = event.end - event.begin};
+  for (std::size_t k = 0; k < flight.parts.size(); ++k) {
+    const std::int64_t samples = flight.parts[k].samples();
+    MOTLEY_RETURN_IF_ERROR(pools_.Commit(flight.parts[k], {{0, samples}}));
+    if (samples == 0) continue;
+    VirtualTotal& total = totals_[flight.members[k]];
+    const double seconds = event.compute_seconds[done.parts.size()];
+    total.samples += samples;
+    total.compute_seconds += seconds;
+    done.parts.push_back({total.name, samples, seconds, 0.0});
   }
-  const double network = ReductionSeconds(members);
-  if (members.size() > 1) {
-    gradient_bytes_ +=
-        2 * (static_cast<std::int64_t>(members.size()) - 1) *
-        static_cast<std::int64_t>((weights_.size() + buffers_.size()) * sizeof(float));
+  const auto bytes = static_cast<std::int64_t>((weights_.size() + buffers_.size()) * sizeof(float));
+  gradient_bytes_ += 2 * (static_cast<std::int64_t>(done.parts.size()) - 1) * bytes;
+  if (groups_.size() > 1) {
+    gradient_bytes_ += bytes;
+    weight_bytes_ += bytes;
   }
-  update.compute_seconds = last - began;
-  update.wait_seconds = network;
-  clock_.Advance(last - began + network);
-  for (std::size_t i = 0; i < totals_.size(); ++i) {
-    double computed = 0.0;
-    for (const auto& part : event.parts) {
-      if (part.device == totals_[i].name) computed = part.compute_seconds;
-    }
-    totals_[i].wait_seconds += clock_.Now() - began - computed;
-  }
-  ++step_;
-  event.seconds = clock_.Now() - began;
-  Tell(event);
+  update.compute_seconds = event.computed - event.begin;
+  update.wait_seconds = event.end - event.computed;
+  Tell(done);
   return update;
 }
 
+void VirtualExecutor::Release(Flight& flight) {
+  flight.under_way = false;
+  for (const std::size_t member : flight.members) busy_[member] = false;
+}
+
+base::Status VirtualExecutor::Lose(const Timeline::Event& event) {
+  const VirtualDevice& device = options_.devices[*event.lost];
+  lost_at_[*event.lost] = clock_.Now();
+  if (event.group >= 0) {
+    Flight& flight = flights_[static_cast<std::size_t>(event.group)];
+    Release(flight);
+    for (const run::Pools::Part& part : flight.parts) {
+      MOTLEY_RETURN_IF_ERROR(pools_.GiveBack(part));
+    }
+  }
+  if (Present().empty()) return base::Unavailable("every virtual device has failed");
+  TakePlan(plan_);  // without it, and with what was given back, until there is another
+  Tell(plan::DeviceLost{device.name, "it failed"});
+  return {};
+}
+
+std::vector<run::Pools::Device> VirtualExecutor::Present() const {
+  std::vector<run::Pools::Device> present;
+  for (std::size_t i = 0; i < options_.devices.size(); ++i) {
+    if (!lost_at_[i]) present.push_back({options_.devices[i].name, 0});
+  }
+  return present;
+}
+
 base::Result<run::Evaluation> VirtualExecutor::Evaluate() {
-  MOTLEY_ASSIGN_OR_RETURN(
-      const run::Evaluation test,
-      run::Evaluate(device_, weights_, buffers_, data_.test, train_.test_transform, train_.batch,
-                    train_.loader_threads, options_.interrupt));
+  run::Evaluation test;
+  if (!options_.time_only) {
+    MOTLEY_ASSIGN_OR_RETURN(
+        test, run::Evaluate(device_, weights_, buffers_, data_.test, train_.test_transform,
+                            train_.batch, train_.loader_threads, options_.interrupt));
+  }
   // The devices do it in the shares of the plan, all at once.
   double speed = 0.0;
   const double now = clock_.Now();
-  for (const VirtualDevice& one : options_.devices) {
-    speed += one.pace.WorkWithin(now, now + 1.0) / one.curve.seconds_per_sample;
+  for (std::size_t i = 0; i < options_.devices.size(); ++i) {
+    const VirtualDevice& one = options_.devices[i];
+    if (!lost_at_[i]) speed += one.pace.WorkWithin(now, now + 1.0) / one.curve.seconds_per_sample;
   }
-  const double seconds = kEvaluationPart * static_cast<double>(test.samples) / speed;
+  const double seconds = kEvaluationPart * static_cast<double>(test_samples()) / speed;
   clock_.Advance(seconds);
-  for (VirtualTotal& total : totals_) total.compute_seconds += seconds;
+  for (std::size_t i = 0; i < totals_.size(); ++i) {
+    if (!lost_at_[i]) totals_[i].compute_seconds += seconds;
+  }
   return test;
 }
 
@@ -236,6 +410,15 @@ base::Status VirtualExecutor::Capture(run::TrainState& state) {
   state.kernel_choices = device_.kernel_choices();
   state.private_pools = pools_.pools();
   return {};
+}
+
+std::vector<VirtualTotal> VirtualExecutor::totals() const {
+  std::vector<VirtualTotal> totals = totals_;
+  for (std::size_t i = 0; i < totals.size(); ++i) {
+    const double until = lost_at_[i].value_or(clock_.Now());
+    totals[i].wait_seconds = std::max(0.0, until - began_ - totals[i].compute_seconds);
+  }
+  return totals;
 }
 
 }  // namespace motley::sim

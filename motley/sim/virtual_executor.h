@@ -3,8 +3,11 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,6 +21,7 @@
 #include "motley/run/executor.h"
 #include "motley/run/pools.h"
 #include "motley/run/trainer.h"
+#include "motley/sim/timeline.h"
 
 namespace motley::sim {
 
@@ -26,9 +30,11 @@ struct VirtualDevice {
   std::string name, kind;
   plan::SpeedCurve curve;  // at full speed
   engine::Pace pace;
+  Service service;
   double bytes_per_second = 0.0;  // of its link
   std::optional<plan::PowerProfile> power;
   std::shared_ptr<const data::Dataset> secret;  // its private samples; may be null
+  std::optional<double> fails_at;               // in seconds of the clock
 };
 
 // What became of one device.
@@ -41,11 +47,18 @@ struct VirtualTotal {
 
 // The virtual cluster: real gradients, computed one after the other on a device of this machine, on
 // a clock that moves as the modelled devices would need. The same controller, the same cut of the
-// samples and the same loop as in the real one; deterministic for given curves.
+// samples and the same loop as in the real one; deterministic for given curves and seed.
 //
-// A step ends when its last device has computed its part and the gradients are summed in a ring:
-// 2 (n - 1) / n of the model over the slowest link, and 2 (n - 1) latencies. An evaluation is taken
-// to cost a third of as many training samples, in the shares of the plan.
+// Timeline says when each group's update happens. A group's gradient is computed when the group
+// reads the model, from the weights of that instant, and waits in a buffer until its update is due:
+// no copies of weights, one gradient for each group.
+//
+// A new plan counts from the next boundary of every group: what is under way is finished and
+// applied as it was begun, and a group of the new plan begins as soon as all its members are free.
+// No update and no sample is lost. The step of a group that loses a device is given up, and its
+// samples go back to the pool. At the end of an epoch the groups finish one after the other.
+//
+// An evaluation is taken to cost a third of as many training samples, on all devices at once.
 //
 // Thread safety: none.
 class VirtualExecutor final : public run::Executor {
@@ -53,7 +66,11 @@ class VirtualExecutor final : public run::Executor {
   struct Options {
     std::vector<VirtualDevice> devices;
     double latency_seconds = 0.0;
-    std::int64_t multiple = 1;                            // of shares: train.bn_batch
+    double server_seconds = 0.0;  // of an update, with several groups
+    double server_bytes_per_second = std::numeric_limits<double>::infinity();
+    int groups = 1;             // that the controller will form: what devices are told of the costs
+    std::int64_t multiple = 1;  // of shares: train.bn_batch
+    bool time_only = false;     // no gradients: the weights stay, losses are 0
     std::function<void(const plan::Note& note)> on_note;  // may be empty
     const std::atomic<bool>* interrupt = nullptr;
   };
@@ -68,13 +85,17 @@ class VirtualExecutor final : public run::Executor {
   std::string kind() const override;
   std::int64_t test_samples() const override { return data_.test->size(); }
   const data::Ledger& ledger() const override { return pools_.ledger(); }
-  void StartNextEpoch() override { pools_.StartNextEpoch(pools_.pools()); }
+  void StartNextEpoch() override;
   base::Result<run::Update> Step(const optim::SgdOptions& sgd) override;
   base::Result<run::Evaluation> Evaluate() override;
   base::Status Capture(run::TrainState& state) override;
 
-  const std::vector<VirtualTotal>& totals() const { return totals_; }
+  std::vector<VirtualTotal> totals() const;
   std::int64_t gradient_bytes() const { return gradient_bytes_; }
+  std::int64_t weight_bytes() const { return weight_bytes_; }
+  // Private samples that nobody could compute, because their devices had failed.
+  std::int64_t unreachable() const { return unreachable_; }
+  int groups() const { return static_cast<int>(groups_.size()); }  // of the present plan
   // Seconds of the real clock in gradients, of all that passed.
   double gradient_seconds() const { return gradient_seconds_; }
 
@@ -85,12 +106,44 @@ class VirtualExecutor final : public run::Executor {
     std::uint64_t seed = 0;  // of its private order
     data::SampleId first_id = 0;
   };
+  // A group of the present plan.
+  struct Group {
+    std::vector<std::size_t> members;
+    std::vector<run::Pools::Device> planned;  // by member
+    std::int64_t batch = 0;
+    bool exhausted = false;  // nothing of the epoch is left for it
+  };
+  // A step under way, whatever the plan is by now.
+  struct Flight {
+    bool under_way = false;
+    int group = 0;  // of the plan that it was begun with
+    std::vector<std::size_t> members;
+    std::vector<run::Pools::Part> parts;  // by member
+    run::Update update;                   // but for times and staleness
+    std::vector<float> sum, buffer_sums;
+  };
   void Tell(const plan::Event& event);
+  // Groups of the plan, without the lost devices.
+  void TakePlan(plan::Plan plan);
+  base::Status BeginIdleGroups();
+  // `next`: the group that is most likely to begin after this one.
+  base::Status Begin(int number, std::optional<int> next);
+  base::Status ComputeGradient(std::span<const data::Batch> batches, Flight& flight);
+  base::Result<run::Update> Apply(const Timeline::Event& event, const optim::SgdOptions& wanted);
+  // The members are free for another step.
+  void Release(Flight& flight);
+  base::Status Lose(const Timeline::Event& event);
+  // Those that have not failed.
+  std::vector<run::Pools::Device> Present() const;
+
+  std::vector<data::SampleId> IdsOf(std::size_t device, const run::Pools::Part& part);
+  data::Loader& LoaderOf(std::size_t device);
+  // Lets the loaders prepare what the group will need when it begins next, if the plan stays.
+  void Prepare(int number);
   base::Result<data::Batch> Load(std::size_t device, const run::Pools::Part& part);
   const data::Permutation& Order(std::uint64_t seed, std::int64_t size, std::uint64_t epoch);
-  // Of a ring of these devices, by their number.
-  double ReductionSeconds(std::span<const std::size_t> members) const;
-  std::vector<run::Pools::Device> Planned() const;
+  // Of a step in which a device takes part.
+  double CommunicationSeconds(std::size_t device) const;
 
   const Options options_;
   const run::TrainOptions& train_;
@@ -98,12 +151,23 @@ class VirtualExecutor final : public run::Executor {
   const data::DataPair& data_;
   base::VirtualClock& clock_;
   plan::Controller& controller_;
+  const double began_;
   run::Pools pools_;
+  std::vector<float> weights_, velocity_, buffers_, gradient_, part_sums_;
+  Timeline timeline_;
   plan::Plan plan_;
-  std::vector<float> weights_, velocity_, buffers_, gradient_, sum_, part_sums_, buffer_sums_;
+  std::vector<Group> groups_;
+  std::vector<Flight> flights_;  // by the timeline's number
+  std::vector<bool> busy_;       // by device
+  std::vector<std::optional<double>> lost_at_;
   std::vector<Source> sources_;
+  struct Prepared {
+    std::size_t device = 0;
+    std::vector<data::SampleId> ids;
+  };
+  std::deque<Prepared> prepared_;  // submitted to the loaders, in order
   std::map<std::uint64_t, std::pair<std::uint64_t, data::Permutation>> orders_;  // by seed
-  std::int64_t step_ = 0, gradient_bytes_ = 0;
+  std::int64_t step_ = 0, gradient_bytes_ = 0, weight_bytes_ = 0, unreachable_ = 0;
   double gradient_seconds_ = 0.0;
   std::vector<VirtualTotal> totals_;
 };

@@ -1,0 +1,123 @@
+#include "motley/sim/timeline.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "motley/base/check.h"
+
+namespace motley::sim {
+
+Timeline::Timeline(Options options)
+    : options_(std::move(options)),
+      link_seconds_(options_.model_bytes / options_.server_bytes_per_second),
+      draws_(options_.devices.size()),
+      group_of_(options_.devices.size(), -1) {
+  for (std::size_t i = 0; i < options_.devices.size(); ++i) {
+    const double at = options_.devices[i].fails_at;
+    if (std::isfinite(at)) failures_.emplace_back(at, i);
+  }
+  std::sort(failures_.rbegin(), failures_.rend());
+}
+
+double Timeline::ReductionSeconds(std::span<const std::size_t> members) const {
+  if (members.size() < 2) return 0.0;
+  double slowest = std::numeric_limits<double>::infinity();
+  for (const std::size_t member : members) {
+    slowest = std::min(slowest, options_.devices[member].bytes_per_second);
+  }
+  const auto n = static_cast<double>(members.size());
+  return 2.0 * (n - 1.0) / n * options_.model_bytes / slowest +
+         2.0 * (n - 1.0) * options_.latency_seconds;
+}
+
+double Timeline::OwnLinkSeconds(std::span<const std::size_t> members) const {
+  double slowest = 0.0;
+  for (const std::size_t member : members) {
+    slowest = std::max(slowest, options_.model_bytes / options_.devices[member].bytes_per_second);
+  }
+  return std::max(0.0, slowest - link_seconds_);
+}
+
+double Timeline::ServerLinkSeconds(std::size_t device) const {
+  return options_.latency_seconds + link_seconds_ + OwnLinkSeconds({&device, 1});
+}
+
+void Timeline::Begin(int group, double now, std::span<const Work> work, bool alone) {
+  MOTLEY_CHECK(group >= 0 && !work.empty(), "{} devices in group {}", work.size(), group);
+  if (static_cast<std::size_t>(group) >= steps_.size()) {
+    steps_.resize(static_cast<std::size_t>(group) + 1);
+  }
+  Step& step = steps_[static_cast<std::size_t>(group)];
+  MOTLEY_CHECK(!step.under_way, "group {} is in a step", group);
+  step = {.under_way = true, .begin = now, .computed = now, .read = updates_, .alone = alone};
+  for (const Work& one : work) {
+    MOTLEY_CHECK(group_of_[one.device] < 0, "device {} is in a step", one.device);
+    group_of_[one.device] = group;
+    step.members.push_back(one.device);
+  }
+  double start = now;
+  if (!alone) {
+    out_free_ = std::max(now, out_free_) + link_seconds_;
+    start = out_free_ + options_.latency_seconds + OwnLinkSeconds(step.members);
+  }
+  for (const Work& one : work) {
+    const TimedDevice& device = options_.devices[one.device];
+    const double factor = device.service.Factor(options_.seed, one.device, draws_[one.device]++);
+    const double end = device.pace.FinishTime(start, device.curve.At(one.samples) * factor);
+    step.compute_seconds.push_back(end - start);
+    step.computed = std::max(step.computed, end);
+  }
+  double arrival = step.computed + ReductionSeconds(step.members);
+  if (!alone) arrival += options_.latency_seconds + OwnLinkSeconds(step.members);
+  arrivals_.emplace(arrival, group);
+}
+
+std::optional<int> Timeline::NextGroup() const {
+  if (arrivals_.empty()) return std::nullopt;
+  return arrivals_.top().second;
+}
+
+std::optional<Timeline::Event> Timeline::TakeFailure(double before) {
+  if (failures_.empty() || failures_.back().first > before) return std::nullopt;
+  const auto [time, device] = failures_.back();
+  failures_.pop_back();
+  Event event{.group = group_of_[device], .begin = time, .computed = time, .end = time};
+  event.lost = device;
+  if (event.group < 0) return event;
+  Step& step = steps_[static_cast<std::size_t>(event.group)];
+  for (const std::size_t member : step.members) group_of_[member] = -1;
+  step.under_way = false;
+  // Rare: the heap is made anew without it.
+  decltype(arrivals_) others;
+  for (; !arrivals_.empty(); arrivals_.pop()) {
+    if (arrivals_.top().second != event.group) others.push(arrivals_.top());
+  }
+  arrivals_ = std::move(others);
+  return event;
+}
+
+std::optional<Timeline::Event> Timeline::Next() {
+  if (arrivals_.empty()) return std::nullopt;
+  const auto [arrival, group] = arrivals_.top();
+  Step& step = steps_[static_cast<std::size_t>(group)];
+  double received = arrival, end = arrival;
+  if (!step.alone) {
+    received = std::max(arrival, in_free_) + link_seconds_;
+    end = std::max(received, server_free_) + options_.server_seconds;
+  }
+  if (auto failure = TakeFailure(end)) return failure;
+  arrivals_.pop();
+  if (!step.alone) in_free_ = received, server_free_ = end;
+  for (const std::size_t member : step.members) group_of_[member] = -1;
+  step.under_way = false;
+  Event event{.group = group,
+              .begin = step.begin,
+              .computed = step.computed,
+              .end = end,
+              .staleness = updates_ - step.read,
+              .compute_seconds = std::move(step.compute_seconds)};
+  ++updates_;
+  return event;
+}
+
+}  // namespace motley::sim

@@ -1,0 +1,207 @@
+#include "motley/sim/timeline.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <numeric>
+
+#include "motley/plan/update_time.h"
+#include "tests/run/linear.h"
+
+namespace motley::sim {
+namespace {
+
+TimedDevice Each(double seconds_per_sample, const std::string& service = "constant") {
+  return {.curve = {.seconds_per_sample = seconds_per_sample},
+          .pace = {},
+          .service = Service::Parse(service).value()};
+}
+
+TEST(ServiceTest, HasTheMeanOfTheCurve) {
+  for (const char* text : {"constant", "exponential", "lognormal:0.5"}) {
+    const Service service = Service::Parse(text).value();
+    constexpr int kDraws = 200000;
+    double sum = 0.0, squares = 0.0;
+    for (std::uint64_t draw = 0; draw < kDraws; ++draw) {
+      const double factor = service.Factor(1, 2, draw);
+      ASSERT_GE(factor, 0.0);
+      sum += factor;
+      squares += factor * factor;
+    }
+    const double mean = sum / kDraws, variance = squares / kDraws - mean * mean;
+    EXPECT_NEAR(mean, 1.0, 0.01) << text;
+    const std::string name = text;
+    const double expected = name == "constant"      ? 0.0
+                            : name == "exponential" ? 1.0
+                                                    : std::exp(0.25) - 1.0;
+    EXPECT_NEAR(variance, expected, 0.03) << text;
+  }
+}
+
+TEST(ServiceTest, DependsOnSeedDeviceAndDrawOnly) {
+  const Service service = Service::Parse("exponential").value();
+  EXPECT_EQ(service.Factor(1, 2, 3), service.Factor(1, 2, 3));
+  EXPECT_NE(service.Factor(1, 2, 3), service.Factor(2, 2, 3));
+  EXPECT_NE(service.Factor(1, 2, 3), service.Factor(1, 3, 3));
+  EXPECT_NE(service.Factor(1, 2, 3), service.Factor(1, 2, 4));
+}
+
+TEST(ServiceTest, RepeatsATrace) {
+  const run::ScratchFolder folder("service");
+  const std::string file = (folder.path() / "trace.txt").string();
+  std::ofstream(file) << "1\n2\n\n3.5\r\n";
+  const Service service = Service::Parse("trace:" + file).value();
+  std::vector<double> seen;
+  for (std::uint64_t draw = 0; draw < 6; ++draw) seen.push_back(service.Factor(1, 0, draw));
+  EXPECT_EQ(std::accumulate(seen.begin(), seen.begin() + 3, 0.0), 6.5);
+  EXPECT_TRUE(std::equal(seen.begin(), seen.begin() + 3, seen.begin() + 3));
+}
+
+TEST(ServiceTest, RefusesWhatItIsNotWithThePlace) {
+  for (const char* text : {"", "poisson", "lognormal:", "lognormal:x", "lognormal:0",
+                           "lognormal:-1", "lognormal:5", "lognormal:nan", "trace:"}) {
+    EXPECT_FALSE(Service::Parse(text).ok()) << text;
+  }
+  EXPECT_FALSE(Service::Parse("trace:/does/not/exist").ok());
+  const run::ScratchFolder folder("service");
+  const std::string file = (folder.path() / "trace.txt").string();
+  for (const char* bad : {"1\n0\n", "1\n-2\n", "1\nx\n", "1\ninf\n", "1\n2 3\n"}) {
+    std::ofstream(file) << bad;
+    const auto parsed = Service::Parse("trace:" + file);
+    ASSERT_FALSE(parsed.ok()) << bad;
+    EXPECT_NE(parsed.status().message().find(file + ":2:"), std::string::npos);
+  }
+  std::ofstream(file, std::ios::trunc) << "\n";
+  EXPECT_FALSE(Service::Parse("trace:" + file).ok());
+}
+
+// Every group again as soon as it is done, for so many updates.
+std::vector<Timeline::Event> RunGroups(Timeline& timeline,
+                                       const std::vector<std::vector<Timeline::Work>>& groups,
+                                       int updates) {
+  std::vector<Timeline::Event> events;
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    timeline.Begin(static_cast<int>(g), 0.0, groups[g], groups.size() == 1);
+  }
+  while (static_cast<int>(events.size()) < updates) {
+    events.push_back(timeline.Next().value());
+    const auto group = static_cast<std::size_t>(events.back().group);
+    timeline.Begin(events.back().group, events.back().end, groups[group], groups.size() == 1);
+  }
+  return events;
+}
+
+TEST(TimelineTest, AddsUpTheWayOfAStep) {
+  // 100 bytes: 1 s over the server's link, 4 s over the device's; half a second of latency.
+  Timeline timeline({.devices = {{.curve = {.fixed_seconds = 1.0, .seconds_per_sample = 0.25},
+                                  .pace = {.speed = 0.5, .slowdowns = {}},
+                                  .service = {},
+                                  .bytes_per_second = 25.0},
+                                 Each(1.0)},
+                     .latency_seconds = 0.5,
+                     .model_bytes = 100.0,
+                     .server_seconds = 2.0,
+                     .server_bytes_per_second = 100.0});
+  const std::vector<Timeline::Work> work = {{0, 8}};
+  timeline.Begin(3, 10.0, work, /*alone=*/false);
+  EXPECT_EQ(timeline.NextGroup(), 3);
+  const auto event = timeline.Next();
+  ASSERT_TRUE(event);
+  // There 1 + 0.5 + 3, (1 + 8 / 4) / 0.5 of computing, back the same, 2 at the server.
+  EXPECT_DOUBLE_EQ(event->compute_seconds.at(0), 6.0);
+  EXPECT_DOUBLE_EQ(event->computed, 10.0 + 4.5 + 6.0);
+  EXPECT_DOUBLE_EQ(event->end, 10.0 + 4.5 + 6.0 + 4.5 + 2.0);
+  EXPECT_DOUBLE_EQ(timeline.ServerLinkSeconds(0), 4.5);
+  EXPECT_FALSE(timeline.Next());
+}
+
+TEST(TimelineTest, QueuesAtTheServerInTheOrderOfArrival) {
+  Timeline timeline({.devices = {Each(1.0), Each(1.1), Each(1.2)}, .server_seconds = 1.0});
+  const auto events = RunGroups(timeline, {{{0, 1}}, {{1, 1}}, {{2, 1}}}, 6);
+  // The server is busy from 1.0 on; each waits for the ones before.
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    EXPECT_EQ(events[i].group, static_cast<int>(i % 3));
+    EXPECT_NEAR(events[i].end, 2.0 + static_cast<double>(i), 1e-12);
+  }
+  EXPECT_EQ(events[5].staleness, 2);
+}
+
+TEST(TimelineTest, CountsTheUpdatesOfOthersSinceTheRead) {
+  Timeline timeline({.devices = {Each(1.0), Each(3.5)}});
+  std::vector<std::pair<int, std::int64_t>> seen;
+  for (const Timeline::Event& event : RunGroups(timeline, {{{0, 1}}, {{1, 1}}}, 9)) {
+    seen.emplace_back(event.group, event.staleness);
+  }
+  const std::vector<std::pair<int, std::int64_t>> expected = {
+      {0, 0}, {0, 0}, {0, 0}, {1, 3}, {0, 1}, {0, 0}, {0, 0}, {0, 0}, {1, 4}};
+  // At 7 s the fast one is first.
+  EXPECT_EQ(seen, expected);
+}
+
+TEST(TimelineTest, AFailureGivesUpTheStepOfItsGroupAndNoOther) {
+  std::vector<TimedDevice> devices = {Each(1.0), Each(1.0), Each(2.0), Each(1.0)};
+  devices[1].fails_at = 0.5;
+  devices[3].fails_at = 1.5;  // in no step
+  Timeline timeline({.devices = devices});
+  const std::vector<Timeline::Work> pair = {{0, 1}, {1, 1}}, single = {{2, 1}};
+  timeline.Begin(0, 0.0, pair, false);
+  timeline.Begin(1, 0.0, single, false);
+  auto event = timeline.Next().value();
+  EXPECT_EQ(event.lost, 1U);
+  EXPECT_EQ(event.group, 0);
+  EXPECT_DOUBLE_EQ(event.end, 0.5);
+  const std::vector<Timeline::Work> left = {{0, 1}};
+  timeline.Begin(0, 0.5, left, false);
+  event = timeline.Next().value();
+  EXPECT_EQ(event.lost, 3U);
+  EXPECT_EQ(event.group, -1);
+  event = timeline.Next().value();
+  EXPECT_FALSE(event.lost);
+  EXPECT_EQ(event.group, 0);
+  EXPECT_DOUBLE_EQ(event.end, 1.5);
+  EXPECT_EQ(timeline.Next()->group, 1);
+}
+
+TEST(TimelineTest, IsTheSameForASeed) {
+  const auto ends = [](std::uint64_t seed) {
+    Timeline timeline(
+        {.devices = {Each(1.0, "exponential"), Each(0.5, "lognormal:0.4")}, .seed = seed});
+    std::vector<double> all;
+    for (const auto& event : RunGroups(timeline, {{{0, 3}}, {{1, 3}}}, 50))
+      all.push_back(event.end);
+    return all;
+  };
+  EXPECT_EQ(ends(1), ends(1));
+  EXPECT_NE(ends(1), ends(2));
+}
+
+// Three predictions of seconds per update: the closed form and the queueing network against a run.
+TEST(TimelineTest, AgreesWithTheFormulas) {
+  for (const int groups : {1, 2, 4, 8}) {
+    const plan::UpdateCosts costs{.compute_seconds = 8.0, .server_seconds = 0.4};
+    const std::int64_t share = 64 * groups / 8;
+    const auto seconds = [&](const std::string& service, double server) {
+      std::vector<TimedDevice> devices(8, Each(8.0 / 64, service));
+      Timeline timeline({.devices = devices, .server_seconds = server});
+      std::vector<std::vector<Timeline::Work>> work(static_cast<std::size_t>(groups));
+      for (std::size_t i = 0; i < 8; ++i) {
+        work[i % work.size()].push_back({i, share});
+      }
+      // One group has no server: its update is in place.
+      return RunGroups(timeline, work, 4000).back().end / 4000;
+    };
+    const double closed = plan::ClosedFormSeconds(costs, 8, groups);
+    const double run = seconds("constant", groups == 1 ? 0.0 : 0.4);
+    EXPECT_NEAR(run, groups == 1 ? 1.0 : closed, 0.02 * closed) << groups;
+    if (groups < 8) continue;
+    // Exponential service makes them meet at the server more often.
+    const std::vector<double> away(8, 8.0), stations = {0.4};
+    const double queueing = plan::QueueingSeconds(away, stations);
+    EXPECT_NEAR(seconds("exponential", 0.4), queueing, 0.05 * queueing);
+    EXPECT_GT(seconds("exponential", 0.4), 1.01 * closed);
+  }
+}
+
+}  // namespace
+}  // namespace motley::sim
