@@ -3,6 +3,11 @@ add_library(motley_warnings INTERFACE)
 target_compile_options(motley_warnings INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wold-style-cast -Woverloaded-virtual
   -Wcast-qual -Wformat=2 -Wundef -Wno-missing-field-initializers -Werror)
+if(CMAKE_UNITY_BUILD)
+  # GCC takes the sources that a unity file includes for headers.
+  target_compile_options(motley_warnings INTERFACE
+    $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+endif()
 
 set(MOTLEY_SANITIZE "" CACHE STRING "address or thread: instrument everything with it")
 add_library(motley_sanitizers INTERFACE)

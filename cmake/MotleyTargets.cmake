@@ -14,12 +14,17 @@ function(motley_library name)
 endfunction()
 
 # Everything that the sanitizer builds run, so that they build nothing else.
-add_custom_target(sanitize_tests)
+add_custom_target(sanitize_tests)  # ASan
+add_custom_target(threads_tests)   # TSan
 
-# motley_test(NAME SOURCES … DEPS … [LABELS …] [TIMEOUT seconds]): one GoogleTest program; every
-# case becomes a CTest test. Labels: root, data, torch, sanitize, kernels.
+# motley_test(NAME SOURCES … DEPS … [LABELS …] [TIMEOUT seconds] [WHOLE]): one GoogleTest program;
+# every case becomes a CTest test. Labels: root, data, torch, sanitize, threads, kernels.
+#
+# Programs that start slowly become one CTest test as a whole: those that are WHOLE because they
+# load LibTorch, and under a sanitizer all of them, where every process of cluster_test makes its
+# data and chooses its kernels for seconds before it tests anything.
 function(motley_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "WHOLE" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
@@ -29,13 +34,23 @@ function(motley_test name)
   foreach(source ${ARG_SOURCES})
     set_property(GLOBAL APPEND PROPERTY MOTLEY_TEST_SOURCES "${CMAKE_CURRENT_SOURCE_DIR}/${source}")
   endforeach()
-  if("sanitize" IN_LIST ARG_LABELS)
-    add_dependencies(sanitize_tests ${name})
-  endif()
+  foreach(label sanitize threads)
+    if(label IN_LIST ARG_LABELS)
+      add_dependencies(${label}_tests ${name})
+    endif()
+  endforeach()
   # As one word, because CMake 3.25 cannot hand a list through; CTest looks for parts of it.
   string(REPLACE ";" "+" labels "${ARG_LABELS}")
-  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
-    PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${labels}")
+  # What may take longest starts first, so that nothing long is left to run alone at the end.
+  if(ARG_WHOLE OR MOTLEY_SANITIZE)
+    math(EXPR timeout "5 * ${ARG_TIMEOUT}")
+    add_test(NAME ${name} COMMAND ${name})
+    set_tests_properties(${name} PROPERTIES
+      TIMEOUT ${timeout} COST ${ARG_TIMEOUT} LABELS "${labels}")
+  else()
+    gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
+      PROPERTIES TIMEOUT ${ARG_TIMEOUT} COST ${ARG_TIMEOUT} LABELS "${labels}")
+  endif()
 endfunction()
 
 # motley_leave_out(SOURCES…): tests of an optional part that this build does without.

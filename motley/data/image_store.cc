@@ -102,11 +102,12 @@ class TarCollector {
 
 // Images are compressed already: an archive of them that expands a hundredfold is no such archive.
 TarLimits LimitsFor(std::uint64_t archive_bytes) {
-  constexpr std::uint64_t kMaxBytes = std::uint64_t{64} << 30;
+  constexpr std::uint64_t kMaxStoreBytes = std::uint64_t{64} << 30;
   constexpr std::uint64_t kMaxExpansion = 100;
   return {.entry_bytes = kMaxImageBytes,
-          .total_bytes = std::min(
-              kMaxBytes, kMaxImageBytes + kMaxExpansion * std::min(kMaxBytes, archive_bytes))};
+          .total_bytes =
+              std::min(kMaxStoreBytes,
+                       kMaxImageBytes + kMaxExpansion * std::min(kMaxStoreBytes, archive_bytes))};
 }
 
 }  // namespace

@@ -321,28 +321,28 @@ struct FoldRule {
   Fold fold;
 };
 
-constexpr std::array<FoldRule, 15> kRules = {{{"Add", FoldArithmetic},
-                                              {"Cast", FoldCast},
-                                              {"Concat", FoldConcat},
-                                              {"ConstantOfShape", FoldConstantOfShape},
-                                              {"Div", FoldArithmetic},
-                                              {"Floor", FoldFloor},
-                                              {"Gather", FoldGather},
-                                              {"Mul", FoldArithmetic},
-                                              {"Range", FoldRange},
-                                              {"Reshape", FoldReshape},
-                                              {"Slice", FoldSlice},
-                                              {"Squeeze", FoldSqueeze},
-                                              {"Sub", FoldArithmetic},
-                                              {"Transpose", FoldTranspose},
-                                              {"Unsqueeze", FoldUnsqueeze}}};
+constexpr std::array<FoldRule, 15> kFoldRules = {{{"Add", FoldArithmetic},
+                                                  {"Cast", FoldCast},
+                                                  {"Concat", FoldConcat},
+                                                  {"ConstantOfShape", FoldConstantOfShape},
+                                                  {"Div", FoldArithmetic},
+                                                  {"Floor", FoldFloor},
+                                                  {"Gather", FoldGather},
+                                                  {"Mul", FoldArithmetic},
+                                                  {"Range", FoldRange},
+                                                  {"Reshape", FoldReshape},
+                                                  {"Slice", FoldSlice},
+                                                  {"Squeeze", FoldSqueeze},
+                                                  {"Sub", FoldArithmetic},
+                                                  {"Transpose", FoldTranspose},
+                                                  {"Unsqueeze", FoldUnsqueeze}}};
 
 }  // namespace
 
 std::span<const std::string_view> FoldableOps() {
   static const auto ops = [] {
-    std::array<std::string_view, kRules.size()> names;
-    for (std::size_t i = 0; i < kRules.size(); ++i) names[i] = kRules[i].op;
+    std::array<std::string_view, kFoldRules.size()> names;
+    for (std::size_t i = 0; i < kFoldRules.size(); ++i) names[i] = kFoldRules[i].op;
     return names;
   }();
   return ops;
@@ -354,7 +354,7 @@ bool IsFoldable(std::string_view op) {
 }
 
 Result<OnnxConstantPtr> FoldNode(const OnnxNode& node, const std::vector<OnnxConstantPtr>& inputs) {
-  for (const FoldRule& rule : kRules) {
+  for (const FoldRule& rule : kFoldRules) {
     if (rule.op == node.op()) return rule.fold(node, inputs);
   }
   return InvalidInput("cannot be computed ahead");

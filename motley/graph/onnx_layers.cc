@@ -301,22 +301,23 @@ Status ImportLrn(OnnxImporter& net, const OnnxNode& node) {
   return net.DefineFeature(node, net.builder().Lrn(net.LayerName(node), x.node, lrn));
 }
 
-constexpr std::array<OnnxLayerRule, 13> kRules = {{{"Add", ImportAdd},
-                                                   {"AveragePool", ImportPool},
-                                                   {"BatchNormalization", ImportBatchNorm},
-                                                   {"Clip", ImportClip},
-                                                   {"Conv", ImportConv},
-                                                   {"Dropout", ImportDropout},
-                                                   {"Gemm", ImportGemm},
-                                                   {"GlobalAveragePool", ImportGlobalAveragePool},
-                                                   {"LRN", ImportLrn},
-                                                   {"MatMul", ImportMatMul},
-                                                   {"MaxPool", ImportPool},
-                                                   {"ReduceMean", ImportReduceMean},
-                                                   {"Relu", ImportRelu}}};
+constexpr std::array<OnnxLayerRule, 13> kLayerRules = {
+    {{"Add", ImportAdd},
+     {"AveragePool", ImportPool},
+     {"BatchNormalization", ImportBatchNorm},
+     {"Clip", ImportClip},
+     {"Conv", ImportConv},
+     {"Dropout", ImportDropout},
+     {"Gemm", ImportGemm},
+     {"GlobalAveragePool", ImportGlobalAveragePool},
+     {"LRN", ImportLrn},
+     {"MatMul", ImportMatMul},
+     {"MaxPool", ImportPool},
+     {"ReduceMean", ImportReduceMean},
+     {"Relu", ImportRelu}}};
 
 }  // namespace
 
-std::span<const OnnxLayerRule> OnnxLayerRules() { return kRules; }
+std::span<const OnnxLayerRule> OnnxLayerRules() { return kLayerRules; }
 
 }  // namespace motley::graph

@@ -263,17 +263,17 @@ Status ImportPad(OnnxImporter& net, const OnnxNode& node) {
   return net.DefineFeature(node, net.builder().Pad(net.LayerName(node), x.node, {.pad = pad}));
 }
 
-constexpr std::array<OnnxLayerRule, 8> kRules = {{{"Concat", ImportConcat},
-                                                  {"Flatten", ImportFlatten},
-                                                  {"Pad", ImportPad},
-                                                  {"Reshape", ImportReshape},
-                                                  {"Slice", ImportSlice},
-                                                  {"Split", ImportSplit},
-                                                  {"Squeeze", ImportSqueeze},
-                                                  {"Transpose", ImportTranspose}}};
+constexpr std::array<OnnxLayerRule, 8> kReshapeRules = {{{"Concat", ImportConcat},
+                                                         {"Flatten", ImportFlatten},
+                                                         {"Pad", ImportPad},
+                                                         {"Reshape", ImportReshape},
+                                                         {"Slice", ImportSlice},
+                                                         {"Split", ImportSplit},
+                                                         {"Squeeze", ImportSqueeze},
+                                                         {"Transpose", ImportTranspose}}};
 
 }  // namespace
 
-std::span<const OnnxLayerRule> OnnxReshapeRules() { return kRules; }
+std::span<const OnnxLayerRule> OnnxReshapeRules() { return kReshapeRules; }
 
 }  // namespace motley::graph

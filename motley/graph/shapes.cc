@@ -12,11 +12,12 @@ using base::Status;
 // No sample and no weight of a real network comes near this; sizes below it cannot overflow.
 constexpr std::int64_t kMaxElements = std::int64_t{1} << 40;
 
-struct Window {
+// One direction of a window.
+struct WindowAxis {
   int kernel, stride, dilation, pad_before, pad_after;
 };
 
-Status CheckWindow(const Window& w, const char* direction) {
+Status CheckWindow(const WindowAxis& w, const char* direction) {
   constexpr int kMax = 1 << 20;
   if (w.kernel < 1 || w.stride < 1 || w.dilation < 1 || w.pad_before < 0 || w.pad_after < 0) {
     return InvalidInput("{}: kernel {}, stride {}, dilation {}, padding {}/{} is not possible",
@@ -29,7 +30,7 @@ Status CheckWindow(const Window& w, const char* direction) {
   return {};
 }
 
-Result<std::int64_t> SlidingSize(std::int64_t size, const Window& w, bool ceil_mode,
+Result<std::int64_t> SlidingSize(std::int64_t size, const WindowAxis& w, bool ceil_mode,
                                  const char* direction) {
   MOTLEY_RETURN_IF_ERROR(CheckWindow(w, direction));
   const std::int64_t reach = std::int64_t{w.dilation} * (w.kernel - 1) + 1;

@@ -139,18 +139,18 @@ base::Result<Graph> MobilenetV2(const NetSpec& spec) {
 }
 
 base::Result<Graph> Squeezenet(const NetSpec& spec) {
-  constexpr bool kCeil = true;
+  constexpr bool kCeilPool = true;
   GraphBuilder net(spec.name, spec.input);
   NodeId x = net.Conv("features.0", net.input(),
                       Conv({.out = 64, .kernel = 3, .stride = 2, .bias = true}));
   x = net.Relu("features.1", x);
-  x = net.MaxPool("features.2", x, Pool3x3Stride2(0, kCeil));
+  x = net.MaxPool("features.2", x, Pool3x3Stride2(0, kCeilPool));
   x = Fire(net, "features.3", x, {.squeeze = 16, .expand = 64});
   x = Fire(net, "features.4", x, {.squeeze = 16, .expand = 64});
-  x = net.MaxPool("features.5", x, Pool3x3Stride2(0, kCeil));
+  x = net.MaxPool("features.5", x, Pool3x3Stride2(0, kCeilPool));
   x = Fire(net, "features.6", x, {.squeeze = 32, .expand = 128});
   x = Fire(net, "features.7", x, {.squeeze = 32, .expand = 128});
-  x = net.MaxPool("features.8", x, Pool3x3Stride2(0, kCeil));
+  x = net.MaxPool("features.8", x, Pool3x3Stride2(0, kCeilPool));
   x = Fire(net, "features.9", x, {.squeeze = 48, .expand = 192});
   x = Fire(net, "features.10", x, {.squeeze = 48, .expand = 192});
   x = Fire(net, "features.11", x, {.squeeze = 64, .expand = 256});

@@ -9,7 +9,7 @@
 namespace motley::engine::native {
 namespace {
 
-class LanesTest : public testing::TestWithParam<int> {};
+class LanesTest : public ::testing::TestWithParam<int> {};
 
 TEST_P(LanesTest, EveryLaneRunsOncePerCall) {
   LanePool pool(GetParam());
@@ -67,7 +67,7 @@ TEST_P(LanesTest, AFailureEndsTheWaitOfTheOthersAndIsReported) {
   EXPECT_EQ(runs.load(), lanes);
 }
 
-INSTANTIATE_TEST_SUITE_P(Lanes, LanesTest, testing::Values(1, 2, 3, 5, 8));
+INSTANTIATE_TEST_SUITE_P(Lanes, LanesTest, ::testing::Values(1, 2, 3, 5, 8));
 
 }  // namespace
 }  // namespace motley::engine::native

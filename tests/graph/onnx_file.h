@@ -1,11 +1,15 @@
 #ifndef MOTLEY_TESTS_GRAPH_ONNX_FILE_H_
 #define MOTLEY_TESTS_GRAPH_ONNX_FILE_H_
 
+#include <gtest/gtest.h>
 #include <onnx/onnx_pb.h>
 
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include "motley/base/status.h"
+#include "motley/graph/onnx.h"
 
 namespace motley::graph {
 
@@ -113,6 +117,20 @@ class OnnxFile {
  private:
   onnx::ModelProto model_;
 };
+
+// The message with which a file is refused.
+inline std::string Refusal(const OnnxFile& file) {
+  const auto model = ParseOnnx(file.Bytes(), "test.onnx");
+  EXPECT_FALSE(model.ok());
+  if (model.ok()) return {};
+  EXPECT_EQ(model.status().code(), base::Code::kInvalidInput);
+  EXPECT_EQ(model.status().message().rfind("test.onnx: ", 0), 0U) << model.status().ToString();
+  return model.status().ToString();
+}
+
+inline bool Mentions(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 }  // namespace motley::graph
 

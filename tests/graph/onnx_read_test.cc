@@ -16,20 +16,6 @@ Model Parse(const OnnxFile& file) {
   return std::move(model).value();
 }
 
-// The message with which a file is refused.
-std::string Refusal(const OnnxFile& file) {
-  const auto model = ParseOnnx(file.Bytes(), "test.onnx");
-  EXPECT_FALSE(model.ok());
-  if (model.ok()) return {};
-  EXPECT_EQ(model.status().code(), base::Code::kInvalidInput);
-  EXPECT_EQ(model.status().message().rfind("test.onnx: ", 0), 0U) << model.status().ToString();
-  return model.status().ToString();
-}
-
-bool Mentions(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 std::vector<Op> Ops(const Model& model) {
   std::vector<Op> ops;
   for (const Node& node : model.graph.nodes()) ops.push_back(node.op);

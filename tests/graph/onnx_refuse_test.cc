@@ -9,20 +9,6 @@
 namespace motley::graph {
 namespace {
 
-// The message with which a file is refused.
-std::string Refusal(const OnnxFile& file) {
-  const auto model = ParseOnnx(file.Bytes(), "test.onnx");
-  EXPECT_FALSE(model.ok());
-  if (model.ok()) return {};
-  EXPECT_EQ(model.status().code(), base::Code::kInvalidInput);
-  EXPECT_EQ(model.status().message().rfind("test.onnx: ", 0), 0U) << model.status().ToString();
-  return model.status().ToString();
-}
-
-bool Mentions(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 TEST(OnnxRefuseTest, AnUnsupportedOperatorIsNamedWithItsNodeAndWhatIsSupported) {
   OnnxFile file({3});
   file.Node("Gelu", {"x"}, {"g"});

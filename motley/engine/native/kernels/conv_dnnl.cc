@@ -19,11 +19,11 @@ using Tag = memory::format_tag;
 memory::desc AnyLayout(const Dims& dims) { return {dims, memory::data_type::f32, Tag::any}; }
 
 // A convolution in oneDNN's terms.
-struct Geometry {
+struct ConvGeometry {
   Dims weights, bias, strides, dilations, pad_before, pad_after;
   memory::desc plain_weights;  // these weights among the canonical ones
 
-  Geometry(const graph::ConvAttrs& whole, const Layout& in, const Layout& out)
+  ConvGeometry(const graph::ConvAttrs& whole, const Layout& in, const Layout& out)
       : bias{whole.out_channels},
         strides{whole.stride_h, whole.stride_w},
         dilations{whole.dilation_h - 1, whole.dilation_w - 1} {
@@ -50,7 +50,7 @@ using ForwardDesc = dnnl::convolution_forward::primitive_desc;
 using DataDesc = dnnl::convolution_backward_data::primitive_desc;
 using WeightsDesc = dnnl::convolution_backward_weights::primitive_desc;
 
-ForwardDesc MakeForward(const Geometry& g, bool bias, bool training, const memory::desc& src,
+ForwardDesc MakeForward(const ConvGeometry& g, bool bias, bool training, const memory::desc& src,
                         const memory::desc& weights, const memory::desc& dst,
                         const dnnl::engine& engine, std::optional<float> relu_ceiling = {}) {
   dnnl::primitive_attr attributes = OwnScratchpad();
@@ -73,7 +73,7 @@ ForwardDesc MakeForward(const Geometry& g, bool bias, bool training, const memor
   return {desc, attributes, engine};
 }
 
-DataDesc MakeBackwardData(dnnl::algorithm algorithm, const Geometry& g, const memory::desc& src,
+DataDesc MakeBackwardData(dnnl::algorithm algorithm, const ConvGeometry& g, const memory::desc& src,
                           const memory::desc& weights, const memory::desc& dst,
                           const dnnl::engine& engine, const ForwardDesc& hint) {
   return {dnnl::convolution_backward_data::desc(algorithm, src, weights, dst, g.strides,
@@ -81,7 +81,7 @@ DataDesc MakeBackwardData(dnnl::algorithm algorithm, const Geometry& g, const me
           OwnScratchpad(), engine, hint};
 }
 
-WeightsDesc MakeBackwardWeights(dnnl::algorithm algorithm, const Geometry& g, bool bias,
+WeightsDesc MakeBackwardWeights(dnnl::algorithm algorithm, const ConvGeometry& g, bool bias,
                                 const memory::desc& src, const memory::desc& weights,
                                 const memory::desc& dst, const dnnl::engine& engine,
                                 const ForwardDesc& hint) {
@@ -136,7 +136,7 @@ ConvDnnl::ConvDnnl(const KernelContext& context, const ConvLayouts& layouts)
       gradient_desc_(layouts.gradient),
       forward_weights_desc_(layouts.forward_weights),
       backward_weights_desc_(layouts.backward_weights) {
-  const Geometry g(context.node().conv(), in_, context.out);
+  const ConvGeometry g(context.node().conv(), in_, context.out);
   const auto& tensors = context.graph.parameters();
   bias_desc_ = g.Bias(bias_);
   if (bias_) bias_offset_ = tensors[static_cast<std::size_t>(weight_index_) + 1].offset;
@@ -229,7 +229,7 @@ ConvLayouts FindConvLayouts(const graph::Graph& graph, graph::NodeId id, dnnl::a
   const graph::Node& node = graph.node(id);
   const Layout in = PlainLayout(graph.node(node.inputs[0]).shape, kSamples);
   const Layout out = PlainLayout(node.shape, kSamples);
-  const Geometry g(node.conv(), in, out);
+  const ConvGeometry g(node.conv(), in, out);
   const bool bias = node.conv().bias;
   const memory::desc any = AnyLayout(g.weights);
 
