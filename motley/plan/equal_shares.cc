@@ -19,16 +19,21 @@ std::optional<Plan> EqualShares::OnEvent(const Event& event) {
     return std::nullopt;
   }
   if (devices_.empty()) return plan;
-  const std::vector<std::int64_t> equal(devices_.size(), 1);
-  const auto shares = Apportion(batch_, equal, multiple_);
-  for (std::size_t i = 0; i < devices_.size(); ++i) {
-    plan.shares.push_back({devices_[i], shares[i]});
-  }
+  const std::size_t groups = std::min(static_cast<std::size_t>(groups_), devices_.size());
   std::vector<std::string> words;
-  for (const Share& share : plan.shares) {
-    words.push_back(fmt::format("{} {}", share.device, share.samples));
+  for (std::size_t group = 0; group < groups; ++group) {
+    std::vector<std::string> members;
+    for (std::size_t i = group; i < devices_.size(); i += groups) members.push_back(devices_[i]);
+    const std::vector<std::int64_t> equal(members.size(), 1);
+    const auto shares = Apportion(batch_, equal, multiple_);
+    std::vector<std::string> of_group;
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      of_group.push_back(fmt::format("{} {}", members[i], shares[i]));
+      plan.shares.push_back({members[i], shares[i], static_cast<int>(group)});
+    }
+    words.push_back(fmt::format("{}", fmt::join(of_group, ", ")));
   }
-  const std::string after = fmt::format("{}", fmt::join(words, ", "));
+  const std::string after = fmt::format("{}", fmt::join(words, " | "));
   notes_.push_back({"decision",
                     fmt::format("shares {}: {}", after, plan.reason),
                     {{"reason", plan.reason}, {"after", after}},

@@ -53,7 +53,7 @@ class Executor {
   // complete. Requires that it was not before.
   virtual base::Result<Update> Step(const optim::SgdOptions& sgd) = 0;
 
-  // Mean loss and accuracy over the whole test set.
+  // Mean loss and accuracy over the whole test set; of no samples when nothing is computed at all.
   virtual base::Result<Evaluation> Evaluate() = 0;
 
   // Copies weights, velocity, buffers and kernel choices into `state`.

@@ -128,6 +128,7 @@ base::Status Loop::Step() {
   state_.samples += update.samples;
   state_.epoch_loss_sum += update.loss_sum;
   state_.epoch_correct += update.correct;
+  report_.staleness.Add(update.staleness);
   ReportStep(update, learning_rate);
   return {};
 }
@@ -137,14 +138,18 @@ void Loop::ReportStep(const Update& update, double learning_rate) {
   rate_.Add(now, state_.samples);
   event_loss_sum_ += update.loss_sum;
   event_samples_ += update.samples;
+  event_staleness_ += update.staleness;
+  ++event_updates_;
   if (now - event_time_ >= kStepEventSeconds || executor_.ledger().Complete()) {
     Emit("step", {{"loss", event_loss_sum_ / static_cast<double>(event_samples_)},
                   {"lr", learning_rate},
+                  {"staleness",
+                   static_cast<double>(event_staleness_) / static_cast<double>(event_updates_)},
                   {"samples", state_.samples},
                   {"samples_per_second", rate_.value()}});
     event_time_ = now;
     event_loss_sum_ = 0.0;
-    event_samples_ = 0;
+    event_samples_ = event_updates_ = event_staleness_ = 0;
   }
   if (hooks_.on_step) hooks_.on_step(MakeProgress());
 }
@@ -198,15 +203,19 @@ base::Status Loop::EvaluateNow() {
       static_cast<double>(std::max<std::int64_t>(1, executor_.ledger().committed()));
   // A checkpoint stood before this evaluation, so an earlier process may have told it already.
   const bool again = start_step_ > 0 && state_.step == start_step_;
-  Emit("epoch", {{"loss", test.loss},
-                 {"accuracy", test.accuracy},
-                 {"train_loss", state_.epoch_loss_sum / trained},
-                 {"train_accuracy", static_cast<double>(state_.epoch_correct) / trained},
-                 {"complete", executor_.ledger().Complete()},
-                 {"again", again},
-                 {"samples", state_.samples},
-                 {"seconds", evaluation_seconds_}});
-  if (hooks_.on_epoch) hooks_.on_epoch(state_.epoch, test);
+  nlohmann::json fields = {{"complete", executor_.ledger().Complete()},
+                           {"again", again},
+                           {"samples", state_.samples},
+                           {"seconds", evaluation_seconds_}};
+  const bool computed = test.samples > 0;  // not on a clock alone
+  if (computed) {
+    fields["loss"] = test.loss;
+    fields["accuracy"] = test.accuracy;
+    fields["train_loss"] = state_.epoch_loss_sum / trained;
+    fields["train_accuracy"] = static_cast<double>(state_.epoch_correct) / trained;
+  }
+  Emit("epoch", std::move(fields));
+  if (computed && hooks_.on_epoch) hooks_.on_epoch(state_.epoch, test);
   return {};
 }
 

@@ -67,7 +67,7 @@ class Loop {
   // Since the last step event.
   double event_time_;
   double event_loss_sum_ = 0.0;
-  std::int64_t event_samples_ = 0;
+  std::int64_t event_samples_ = 0, event_updates_ = 0, event_staleness_ = 0;
 };
 
 }  // namespace motley::run

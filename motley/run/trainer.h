@@ -19,6 +19,7 @@
 #include "motley/graph/graph.h"
 #include "motley/optim/schedule.h"
 #include "motley/optim/sgd.h"
+#include "motley/plan/staleness.h"
 #include "motley/run/checkpoint.h"
 #include "motley/run/evaluate.h"
 #include "motley/telemetry/events.h"
@@ -67,6 +68,7 @@ struct TrainReport {
   Evaluation test;           // the last one; none (samples == 0) when stopped before the first
   std::int64_t samples = 0;  // trained on, this process
   double seconds = 0.0;      // this process
+  plan::StalenessHistogram staleness;  // of the updates of this process
 };
 
 // Trains on one device until a goal is reached or somebody interrupts.
@@ -85,10 +87,10 @@ struct TrainReport {
 // checkpoint.
 //
 // Events, all with "step" and "epoch" (from 0): run_started; rolled_back on a resume behind steps
-// that were already written; step (at most one a second, and the last of each epoch; "loss" is the
-// mean since the event before); epoch ("again": this process has not trained since its checkpoint,
-// so the event replaces one of the same step, if there is one); checkpoint; run_finished or
-// run_failed.
+// that were already written; step (at most one a second, and the last of each epoch; "loss" and
+// "staleness" are means since the event before); epoch ("again": this process has not trained since
+// its checkpoint, so the event replaces one of the same step, if there is one); checkpoint;
+// run_finished or run_failed.
 //
 // Thread safety: none. `interrupt` and `checkpoint_now` may be set from a signal handler.
 class Trainer {

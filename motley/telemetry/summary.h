@@ -47,6 +47,11 @@ struct Summary {
   std::int64_t samples = 0;
   double seconds = 0.0;  // of the job, resumes included
   double samples_per_second = 0.0;
+  std::int64_t groups = 1;  // of devices that did not wait for each other, at the end
+  // Updates by how many others were applied since their group had read the model: from the start,
+  // or from the last resume.
+  std::vector<std::int64_t> staleness;
+  double mean_staleness = 0.0;
   std::vector<DeviceSummary> devices;
   BytesSent bytes_sent;
   double moving_seconds = 0.0;       // in which devices had computed and waited for each other

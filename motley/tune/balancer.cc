@@ -93,11 +93,42 @@ std::optional<plan::Plan> Balancer::OnEvent(const plan::Event& event) {
     reason = fmt::format("{} is gone: {}", lost->device, lost->reason);
   }
   tried_.reset();
+  regroup_ = true;
   std::vector<double> paces;
   for (const Device& device : devices_) paces.push_back(device.pace);
   plan::Plan plan = Decide(paces, reason);
   corrections_left_ = kMostCorrections;
   return plan;
+}
+
+int Balancer::Groups() const {
+  return std::min(options_.groups, static_cast<int>(devices_.size()));
+}
+
+std::vector<plan::Share> Balancer::PresentShares() const {
+  std::vector<plan::Share> shares;
+  for (const Device& device : devices_) {
+    shares.push_back({device.name, device.share, device.group});
+  }
+  return shares;
+}
+
+std::string Balancer::Words(const std::vector<std::int64_t>& shares) const {
+  std::map<int, std::string> groups;
+  for (std::size_t i = 0; i < devices_.size(); ++i) {
+    std::string& words = groups[devices_[i].group];
+    words += fmt::format("{}{} {}", words.empty() ? "" : ", ", devices_[i].name, shares[i]);
+  }
+  std::string all;
+  for (const auto& [group, words] : groups) all += (all.empty() ? "" : " | ") + words;
+  return all;
+}
+
+base::Result<plan::Grouped> Balancer::BestShares(const std::vector<double>& paces) const {
+  std::vector<int> groups;
+  for (const Device& device : devices_) groups.push_back(device.group);
+  return plan::BalanceGroups(options_.batch, options_.multiple, std::move(groups),
+                             Candidates(paces));
 }
 
 std::int64_t Balancer::SamplesOfAnEpoch() const {
@@ -114,8 +145,8 @@ std::int64_t Balancer::SamplesLeft() const {
 std::int64_t Balancer::LeastOf(const Device& device) const {
   const std::int64_t samples = SamplesOfAnEpoch();
   if (device.private_samples == 0 || samples == 0) return 0;
-  // An even part of every batch.
-  const auto exact = static_cast<double>(device.private_samples) *
+  // An even part of every batch of its group, which makes one part of the steps.
+  const auto exact = static_cast<double>(device.private_samples) * static_cast<double>(Groups()) *
                      static_cast<double>(options_.batch) / static_cast<double>(samples);
   return static_cast<std::int64_t>(exact) / options_.multiple * options_.multiple;
 }
@@ -162,6 +193,7 @@ std::string Balancer::PriceOfPrivacy(std::vector<plan::Candidate> candidates,
     }
     candidates[i].least = 0;
   }
+  if (Groups() > 1) return {};  // other groups need not wait
   const auto free = plan::Balance(options_.batch, options_.multiple, candidates);
   if (names.empty() || !free.ok() || seconds < kGain * free->seconds) return {};
   return fmt::format(
@@ -169,12 +201,33 @@ std::string Balancer::PriceOfPrivacy(std::vector<plan::Candidate> candidates,
       names, Milliseconds(seconds), Milliseconds(free->seconds));
 }
 
+plan::Grouped Balancer::SharesByPrivacy(const std::vector<plan::Candidate>& candidates) const {
+  plan::Grouped grouped;
+  const auto groups = static_cast<std::size_t>(Groups());
+  grouped.shares.resize(candidates.size());
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    grouped.group.push_back(static_cast<int>(i % groups));
+  }
+  for (std::size_t group = 0; group < groups; ++group) {
+    std::vector<std::int64_t> weights;
+    std::vector<plan::Candidate> members;
+    for (std::size_t i = group; i < candidates.size(); i += groups) {
+      weights.push_back(std::max<std::int64_t>(1, candidates[i].least));
+      members.push_back(candidates[i]);
+    }
+    const auto shares = plan::Apportion(options_.batch, weights, options_.multiple);
+    for (std::size_t k = 0; k < shares.size(); ++k) grouped.shares[group + k * groups] = shares[k];
+    grouped.seconds.push_back(plan::FinishTime(shares, members));
+    grouped.totals.push_back(options_.batch);
+  }
+  return grouped;
+}
+
 plan::Plan Balancer::Decide(const std::vector<double>& paces, const std::string& reason) {
   if (devices_.empty()) return {.shares = {}, .reason = reason};
   const std::vector<plan::Candidate> candidates = Candidates(paces);
   std::string words = reason;
-  std::vector<std::int64_t> shares;
-  double seconds = 0.0;
+  std::optional<plan::Grouped> grouped;
   const bool all_power =
       std::all_of(devices_.begin(), devices_.end(), [](const Device& d) { return d.power; });
   if (options_.objective == Objective::kEnergy && all_power) {
@@ -190,41 +243,38 @@ plan::Plan Balancer::Decide(const std::vector<double>& paces, const std::string&
       goal.deadline_seconds = std::max(1e-3, *options_.deadline_seconds - (clock_.Now() - start_));
     }
     if (auto chosen = plan::PlanForEnergy(goal, powered); chosen.ok()) {
-      shares = std::move(chosen->shares);
-      seconds = chosen->seconds_per_step;
+      grouped = plan::Grouped{.group = std::vector<int>(devices_.size()),
+                              .shares = std::move(chosen->shares),
+                              .seconds = {chosen->seconds_per_step},
+                              .totals = {chosen->total}};
       words += "; " + chosen->reason;
     }
   }
-  if (shares.empty() && options_.objective == Objective::kEnergy) {
+  if (!grouped && options_.objective == Objective::kEnergy) {
     words += "; as fast as possible, because not every device states its watts";
   }
-  if (shares.empty()) {
-    auto balanced = plan::Balance(options_.batch, options_.multiple, candidates);
+  if (!grouped) {
+    auto balanced = regroup_
+                        ? plan::FormGroups(options_.batch, options_.multiple, Groups(), candidates)
+                        : BestShares(paces);
     if (balanced.ok()) {
-      shares = std::move(balanced->shares);
-      seconds = balanced->seconds;
-      words += PriceOfPrivacy(candidates, shares, seconds);
+      grouped = std::move(*balanced);
+      words += PriceOfPrivacy(candidates, grouped->shares, grouped->seconds[0]);
     } else {
       // More private samples than the batch has room for: what each must do, in proportion.
-      std::vector<std::int64_t> weights;
-      for (const plan::Candidate& candidate : candidates) {
-        weights.push_back(std::max<std::int64_t>(1, candidate.least));
-      }
-      shares = plan::Apportion(options_.batch, weights, options_.multiple);
-      seconds = plan::FinishTime(shares, candidates);
+      grouped = SharesByPrivacy(candidates);
       words += "; shares follow the private samples: " + balanced.status().message();
     }
   }
   for (std::size_t i = 0; i < devices_.size(); ++i) devices_[i].pace = paces[i];
-  return Adopt(std::move(shares), seconds, words);
+  return Adopt(std::move(*grouped), words);
 }
 
-plan::Plan Balancer::Adopt(std::vector<std::int64_t> shares, double seconds,
-                           const std::string& reason) {
+plan::Plan Balancer::Adopt(plan::Grouped grouped, const std::string& reason) {
+  const double seconds = *std::max_element(grouped.seconds.begin(), grouped.seconds.end());
   plan::Plan plan{.shares = {}, .reason = reason, .predicted_seconds = seconds};
-  std::vector<std::string> before, after;
   const double now = clock_.Now();
-  const std::int64_t total = std::accumulate(shares.begin(), shares.end(), std::int64_t{0});
+  const std::int64_t total = *std::min_element(grouped.totals.begin(), grouped.totals.end());
   if (total < options_.batch && total > 0) {
     plan.learning_rate_factor = plan::LearningRateFactor(total, options_.batch, noise_);
     plan.reason += fmt::format(
@@ -234,11 +284,13 @@ plan::Plan Balancer::Adopt(std::vector<std::int64_t> shares, double seconds,
         noise_ ? fmt::format("the gain at a gradient noise scale of {:.0f} samples", *noise_)
                : "in proportion: the gradient noise is not known");
   }
+  std::vector<std::int64_t> shares_before;
+  for (const Device& device : devices_) shares_before.push_back(device.share);
+  const std::string before = Words(shares_before);
   for (std::size_t i = 0; i < devices_.size(); ++i) {
     Device& device = devices_[i];
-    before.push_back(fmt::format("{} {}", device.name, device.share));
-    after.push_back(fmt::format("{} {}", device.name, shares[i]));
-    if (shares[i] == 0) {
+    const std::int64_t share = grouped.shares[i];
+    if (share == 0) {
       const double alone = device.curve.At(options_.multiple) * device.pace;
       if (options_.objective == Objective::kTime && (device.share > 0 || device.next_try == 0.0)) {
         plan.reason += fmt::format(
@@ -249,23 +301,25 @@ plan::Plan Balancer::Adopt(std::vector<std::int64_t> shares, double seconds,
       }
       device.next_try = NextTry(device);
     }
-    device.share = shares[i];
+    device.share = share;
+    device.group = grouped.group[i];
     device.monitor.Forget();
-    plan.shares.push_back({device.name, shares[i]});
   }
+  plan.shares = PresentShares();
+  const std::string after = Words(grouped.shares);
   planned_at_ = now;
   planned_seconds_ = seconds;
+  group_seconds_ = std::move(grouped.seconds);
+  regroup_ = false;
   steps_since_ = 0;
   better_since_.reset();
   corrections_left_ = 0;
   ++decisions_;
   open_ = Prediction{.decision = decisions_, .seconds = seconds, .measured = {}};
   notes_.push_back({"decision",
-                    fmt::format("shares {}: {}; predicts {} per step", fmt::join(after, ", "),
-                                plan.reason, Milliseconds(seconds)),
-                    {{"reason", plan.reason},
-                     {"before", fmt::format("{}", fmt::join(before, ", "))},
-                     {"after", fmt::format("{}", fmt::join(after, ", "))}},
+                    fmt::format("shares {}: {}; predicts {} per step", after, plan.reason,
+                                Milliseconds(seconds)),
+                    {{"reason", plan.reason}, {"before", before}, {"after", after}},
                     {{"decision", static_cast<double>(decisions_)},
                      {"predicted_step_seconds", seconds},
                      {"learning_rate_factor", plan.learning_rate_factor}}});
@@ -273,9 +327,6 @@ plan::Plan Balancer::Adopt(std::vector<std::int64_t> shares, double seconds,
 }
 
 double Balancer::Gain(const std::vector<double>& paces) const {
-  const std::vector<plan::Candidate> candidates = Candidates(paces);
-  std::vector<std::int64_t> shares;
-  for (const Device& device : devices_) shares.push_back(device.share);
   if (options_.objective == Objective::kEnergy) {
     // Shares that cost the fewest joules are not those of the shortest step: decide anew when the
     // speeds are others.
@@ -286,8 +337,21 @@ double Balancer::Gain(const std::vector<double>& paces) const {
     }
     return largest > 1.1 ? largest : 1.0;
   }
-  const auto best = plan::Balance(options_.batch, options_.multiple, candidates);
-  return best.ok() ? plan::FinishTime(shares, candidates) / best->seconds : 1.0;
+  const auto best = BestShares(paces);
+  if (!best.ok()) return 1.0;
+  const std::vector<plan::Candidate> candidates = Candidates(paces);
+  std::vector<double> present(best->seconds.size());  // seconds of a step, by group
+  for (std::size_t i = 0; i < devices_.size(); ++i) {
+    double& last = present[static_cast<std::size_t>(devices_[i].group)];
+    last = std::max(last, plan::FinishTime(candidates[i], devices_[i].share));
+  }
+  // Groups that do not wait for each other: their rates add up.
+  double rate = 0.0, best_rate = 0.0;
+  for (std::size_t group = 0; group < present.size(); ++group) {
+    rate += 1.0 / present[group];
+    best_rate += 1.0 / best->seconds[group];
+  }
+  return best_rate / rate;
 }
 
 std::string Balancer::WhatChanged(const std::vector<double>& paces, bool hurried) const {
@@ -323,7 +387,13 @@ std::optional<plan::Plan> Balancer::OnStep(const plan::StepDone& step) {
     device->monitor.Add(now, ratio, stopped ? 1.0 : part.pressure);
     if (tried_ && device == &devices_[*tried_]) trial = ratio;
   }
-  if (tried_) return JudgeTrial(trial);
+  if (tried_) {
+    // With several groups, steps of others and of the plan before may come first.
+    const bool its_group = step.group == devices_[*tried_].group;
+    if (its_group) ++tried_steps_;
+    if (Groups() == 1 || trial > 0.0 || tried_steps_ > 2) return JudgeTrial(trial);
+    return std::nullopt;
+  }
   if (auto plan = Judge(step)) return plan;
   if (!options_.keep) return std::nullopt;
 
@@ -340,7 +410,7 @@ std::optional<plan::Plan> Balancer::Retune(double now) {
     const std::vector<double> paces = MeasuredPaces(/*hurried=*/true);
     if (Gain(paces) >= kHurriedGain) return Decide(paces, WhatChanged(paces, /*hurried=*/true));
   }
-  if (age < kRestSeconds || steps_since_ < kRestSteps) return std::nullopt;
+  if (age < kRestSeconds || steps_since_ < kRestSteps * Groups()) return std::nullopt;
   // A device that is just changing: a plan for the others alone would be one plan too many.
   const bool undecided = std::any_of(devices_.begin(), devices_.end(), [](const Device& device) {
     return device.share > 0 && device.monitor.Undecided(device.pace);
@@ -368,9 +438,10 @@ plan::Plan Balancer::JudgeTrial(double ratio) {
   std::vector<double> paces;
   for (const Device& each : devices_) paces.push_back(each.pace);
   if (ratio > 0.0) paces[tried] = ratio;
-  const auto balanced = plan::Balance(options_.batch, options_.multiple, Candidates(paces));
+  const auto balanced = BestShares(paces);
+  const auto group = static_cast<std::size_t>(device.group);
   if (ratio > 0.0 && balanced.ok() && balanced->shares[tried] > 0 &&
-      balanced->seconds * kGain < planned_seconds_) {
+      balanced->seconds[group] * kGain < group_seconds_[group]) {
     return Decide(paces, device.name + " was tried again and is worth having");
   }
   device.pace = paces[tried];
@@ -378,50 +449,70 @@ plan::Plan Balancer::JudgeTrial(double ratio) {
   plan::Plan back{.shares = {},
                   .reason = device.name + " is still too slow",
                   .predicted_seconds = planned_seconds_};
-  for (const Device& each : devices_) back.shares.push_back({each.name, each.share});
+  back.shares = PresentShares();
   return back;
 }
 
 std::optional<plan::Plan> Balancer::TryIdle() {
   if (options_.objective == Objective::kEnergy) return std::nullopt;
   const double now = clock_.Now();
-  const auto largest =
-      std::max_element(devices_.begin(), devices_.end(),
-                       [](const Device& a, const Device& b) { return a.share < b.share; });
   for (Device& device : devices_) {
-    if (device.share > 0 || now < device.next_try || largest->share <= options_.multiple) continue;
+    if (device.share > 0 || now < device.next_try) continue;
+    Device* largest = &device;  // of its group
+    for (Device& other : devices_) {
+      if (other.group == device.group && other.share > largest->share) largest = &other;
+    }
+    if (largest->share <= options_.multiple) continue;
     tried_before_.clear();
     for (const Device& other : devices_) tried_before_.push_back(other.share);
     tried_ = static_cast<std::size_t>(&device - devices_.data());
+    tried_steps_ = 0;
     largest->share -= options_.multiple;
     device.share = options_.multiple;
     plan::Plan plan{.shares = {},
                     .reason = device.name + " is tried again",
                     .predicted_seconds = 0.0};  // nobody knows how long it takes now
-    for (const Device& other : devices_) plan.shares.push_back({other.name, other.share});
+    plan.shares = PresentShares();
     return plan;
   }
   return std::nullopt;
 }
 
+double Balancer::SpreadOf(const Prediction& was) const {
+  double widest = 0.0;
+  for (int group = 0; group < Groups(); ++group) {
+    double first = std::numeric_limits<double>::infinity(), last = 0.0;
+    for (const Device& device : devices_) {
+      const auto found = was.compute.find(device.name);
+      if (device.group != group || found == was.compute.end()) continue;
+      first = std::min(first, Median(found->second));
+      last = std::max(last, Median(found->second));
+    }
+    if (last > 0.0) widest = std::max(widest, (last - first) / last);
+  }
+  return widest;
+}
+
 std::optional<plan::Plan> Balancer::Judge(const plan::StepDone& step) {
-  if (!open_ || steps_since_ <= kSettleSteps || !(step.seconds > 0.0)) return std::nullopt;
-  open_->measured.push_back(step.seconds);
+  if (!open_ || steps_since_ <= kSettleSteps * Groups() || !(step.seconds > 0.0)) {
+    return std::nullopt;
+  }
+  const auto group = static_cast<std::size_t>(step.group);
+  if (group >= group_seconds_.size()) return std::nullopt;  // of the plan before
+  // As if it were of the slowest group, for which the prediction stands.
+  open_->measured.push_back(step.seconds * planned_seconds_ / group_seconds_[group]);
   for (const plan::StepDone::Part& part : step.parts) {
     const Device* const device = Find(part.device);
     if (device == nullptr || part.samples <= 0 || !(part.compute_seconds > 0.0)) continue;
     open_->compute[part.device].push_back(part.compute_seconds);
     open_->ratios[part.device].push_back(part.compute_seconds / device->curve.At(part.samples));
   }
-  if (static_cast<std::int64_t>(open_->measured.size()) < kOutcomeSteps) return std::nullopt;
+  if (static_cast<std::int64_t>(open_->measured.size()) < kOutcomeSteps * Groups()) {
+    return std::nullopt;
+  }
   const Prediction was = *std::exchange(open_, std::nullopt);
   const double measured = Median(was.measured);
-  double first = std::numeric_limits<double>::infinity(), last = 0.0;
-  for (const auto& [name, seconds] : was.compute) {
-    first = std::min(first, Median(seconds));
-    last = std::max(last, Median(seconds));
-  }
-  const double spread = last > 0.0 ? (last - first) / last : 0.0;
+  const double spread = SpreadOf(was);
   const double error = was.seconds > 0.0 ? measured / was.seconds - 1.0 : 0.0;
   notes_.push_back(
       {"outcome",

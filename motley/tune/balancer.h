@@ -10,6 +10,7 @@
 #include "motley/base/clock.h"
 #include "motley/plan/balance.h"
 #include "motley/plan/controller.h"
+#include "motley/plan/groups.h"
 #include "motley/tune/monitor.h"
 
 namespace motley::tune {
@@ -19,6 +20,7 @@ enum class Objective { kTime, kEnergy };
 struct BalancerOptions {
   std::int64_t batch = 0;
   std::int64_t multiple = 1;        // of shares: train.bn_batch
+  int groups = 1;                   // cluster.groups; fewer while there are fewer devices
   std::int64_t public_samples = 0;  // in an epoch
   std::int64_t epochs = 0;          // from now to the end of the job; 0: nobody knows
   bool keep = true;                 // retune while it runs; false: balanced at the start only
@@ -34,6 +36,9 @@ struct BalancerOptions {
 // half a second, and not sooner than 2 s and 4 steps after the last; at once when the kernel says
 // that a device waits for its processor and the plan would be 20 % faster. A device that has no
 // share is tried again with a few samples from time to time, rarely enough to cost at most 5 %.
+//
+// With several groups, groups that need the same time for a batch are formed when a device comes or
+// goes; meanwhile shares are balanced inside of each, and a gain is one of all groups together.
 //
 // The batch stays what the job says. When the devices cannot do it (memory, or only a few are
 // left), the plan does what they can, and the learning rate follows the gain of the smaller batch,
@@ -60,12 +65,13 @@ class Balancer final : public plan::Controller {
     std::optional<plan::PowerProfile> power;
     std::int64_t private_samples = 0;
     std::int64_t share = 0;
+    int group = 0;
     double next_try = 0.0;  // without a share: when it gets one again
     Monitor monitor;
   };
   struct Prediction {
     std::int64_t decision = 0;
-    double seconds = 0.0;
+    double seconds = 0.0;  // of the slowest group
     std::vector<double> measured;
     std::map<std::string, std::vector<double>> ratios;   // to the curve, by device
     std::map<std::string, std::vector<double>> compute;  // seconds
@@ -81,11 +87,18 @@ class Balancer final : public plan::Controller {
   std::int64_t LeastOf(const Device& device) const;
   std::int64_t SamplesOfAnEpoch() const;
   std::int64_t SamplesLeft() const;
+  // The best shares of the present groups with these paces.
+  base::Result<plan::Grouped> BestShares(const std::vector<double>& paces) const;
+  // Groups and shares that only follow the private samples, when there are too many of them.
+  plan::Grouped SharesByPrivacy(const std::vector<plan::Candidate>& candidates) const;
+  int Groups() const;
+  std::vector<plan::Share> PresentShares() const;
+  std::string Words(const std::vector<std::int64_t>& shares) const;
   std::string PriceOfPrivacy(std::vector<plan::Candidate> candidates,
                              const std::vector<std::int64_t>& shares, double seconds) const;
   // Decides anew with these paces.
   plan::Plan Decide(const std::vector<double>& paces, const std::string& reason);
-  plan::Plan Adopt(std::vector<std::int64_t> shares, double seconds, const std::string& reason);
+  plan::Plan Adopt(plan::Grouped grouped, const std::string& reason);
   std::string WhatChanged(const std::vector<double>& paces, bool hurried) const;
   std::optional<plan::Plan> Retune(double now);
   std::optional<plan::Plan> TryIdle();
@@ -96,6 +109,8 @@ class Balancer final : public plan::Controller {
   // Tells what came of the present plan once there are enough steps. When the devices turn out not
   // to finish together, because a probe is short and alone: a plan by what they needed.
   std::optional<plan::Plan> Judge(const plan::StepDone& step);
+  // By how much the compute times of a group's devices differ, in the group where that is most.
+  double SpreadOf(const Prediction& was) const;
   Device* Find(const std::string& name);
 
   const BalancerOptions options_;
@@ -103,11 +118,14 @@ class Balancer final : public plan::Controller {
   const double start_;
   std::vector<Device> devices_;
   double planned_at_ = 0.0, planned_seconds_ = 0.0;
+  std::vector<double> group_seconds_;   // of a step, as planned
+  bool regroup_ = false;                // devices came or went since the groups were formed
   std::optional<double> noise_;         // the gradient noise scale, once it is known
   std::optional<double> better_since_;  // there is a better plan
   std::int64_t steps_since_ = 0, decisions_ = 0, samples_done_ = 0;
   std::optional<std::size_t> tried_;        // this idle device has a few samples in this step
   std::vector<std::int64_t> tried_before_;  // the shares to go back to
+  int tried_steps_ = 0;                     // of its group without it since then
   int corrections_left_ = 0;                // of the probes, since a device came or went
   std::optional<Prediction> open_;
   std::vector<plan::Note> notes_;

@@ -59,5 +59,14 @@ TEST(EqualSharesTest, FollowsWhoComesAndGoes) {
   EXPECT_TRUE(controller.OnEvent(DeviceLost{"b", "gone"})->shares.empty());
 }
 
+TEST(EqualSharesTest, MakesAWholeBatchInEveryGroup) {
+  EqualShares controller(12, 1, 2);
+  EXPECT_EQ(controller.OnEvent(DeviceJoined{"a"})->shares, (std::vector<Share>{{"a", 12, 0}}));
+  EXPECT_EQ(controller.OnEvent(DeviceJoined{"b"})->shares,
+            (std::vector<Share>{{"a", 12, 0}, {"b", 12, 1}}));
+  EXPECT_EQ(controller.OnEvent(DeviceJoined{"c"})->shares,
+            (std::vector<Share>{{"a", 6, 0}, {"c", 6, 0}, {"b", 12, 1}}));
+}
+
 }  // namespace
 }  // namespace motley::plan

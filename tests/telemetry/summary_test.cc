@@ -20,6 +20,9 @@ TEST(SummaryTest, HasTheFieldsThatReadersRelyOn) {
                         .samples = 300'000,
                         .seconds = 60.0,
                         .samples_per_second = 5000.0,
+                        .groups = 2,
+                        .staleness = {3, 0, 1},
+                        .mean_staleness = 0.5,
                         .devices = {{"host", "native", 300'000, 1.0, 50.0, 1.0}},
                         .bytes_sent = {.gradient = 7, .control = 3}};
   const auto json = ToJson(summary);
@@ -39,6 +42,9 @@ TEST(SummaryTest, HasTheFieldsThatReadersRelyOn) {
   EXPECT_EQ(json.at("bytes_sent").at("gradient"), 7);
   EXPECT_EQ(json.at("accuracy"), 0.99);
   EXPECT_EQ(json.at("devices")[0].at("share"), 1.0);
+  EXPECT_EQ(json.at("groups"), 2);
+  EXPECT_EQ(json.at("staleness").at("mean"), 0.5);
+  EXPECT_EQ(json.at("staleness").at("histogram"), (std::vector<int>{3, 0, 1}));
 }
 
 TEST(SummaryTest, AddsUpTheEnergyAndSaysWhereItIsFrom) {
