@@ -4,6 +4,7 @@
 
 #include <ctime>
 #include <filesystem>
+#include <string_view>
 #include <utility>
 
 #include "apps/motley/commands.h"
@@ -38,6 +39,10 @@ Status WriteJob(const TrainPlan& plan) {
     const bool form = data::AbsoluteSpec(device.private_data) != device.private_data;
     device.private_data =
         form ? data::AbsoluteSpec(device.private_data) : Absolute(device.private_data);
+    constexpr std::string_view kTrace = "trace:";
+    if (device.service.starts_with(kTrace)) {
+      device.service = std::string(kTrace) + Absolute(device.service.substr(kTrace.size()));
+    }
   }
   job.train.epochs = EpochLimit(job);
   MOTLEY_RETURN_IF_ERROR(base::ReplaceFile(plan.files.job(), ToToml(job)));
@@ -60,6 +65,9 @@ telemetry::Summary Summarize(const run::TrainReport& report, ActiveRun::Accounts
   if (report.state.seconds > 0) {
     summary.samples_per_second = static_cast<double>(report.state.samples) / report.state.seconds;
   }
+  summary.groups = accounts.groups;
+  summary.staleness = report.staleness.counts();
+  summary.mean_staleness = report.staleness.mean();
   summary.devices = std::move(accounts.devices);
   summary.bytes_sent = accounts.bytes_sent;
   summary.retunes = std::move(accounts.retunes);
@@ -139,6 +147,7 @@ void ActiveRun::Show(const run::TrainReport& report, const telemetry::Summary& s
     view_.Line(fmt::format("the target of {:.2f} % was not reached", 100.0 * *target));
   }
   view_.Line("run directory: " + folder);
+  if (plan_.time_only) return;
   view_.Line("next: " + (interrupted
                              ? command_ + " --resume " + folder
                              : fmt::format("motley export {} --onnx {}.onnx", folder, name)));

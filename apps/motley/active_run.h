@@ -30,6 +30,7 @@ class ActiveRun {
 
   // What the workers and the wire add to the report of a run that has ended.
   struct Accounts {
+    std::int64_t groups = 1;  // at the end
     std::vector<telemetry::DeviceSummary> devices;
     telemetry::BytesSent bytes_sent;
     std::vector<telemetry::Retune> retunes;

@@ -73,6 +73,8 @@ void AddSimulate(CLI::App& app, SimulateArgs& args, const Environment& environme
                                       "modelled devices and network")
                        ->group("Train");
   AddRun(*verb, args.run);
+  verb->add_flag("--time-only", args.time_only,
+                 "Compute no gradients: how long it takes, and how stale updates are");
   AddJson(*verb, args.json);
   verb->callback([&] { command = [&] { return Simulate(args, environment); }; });
 }

@@ -18,6 +18,7 @@
 #include "motley/plan/equal_shares.h"
 #include "motley/run/loop.h"
 #include "motley/tune/balancer.h"
+#include "motley/tune/momentum_keeper.h"
 
 namespace motley::app {
 namespace {
@@ -153,15 +154,17 @@ std::unique_ptr<plan::Controller> MakeController(const Job& job, const data::Dat
                                                  const run::TrainState& state,
                                                  const base::Clock& clock) {
   const std::int64_t multiple = std::max<std::int64_t>(job.train.bn_batch, 1);
+  const int groups = static_cast<int>(job.cluster.groups);
   if (job.train.tune == "off") {
-    return std::make_unique<plan::EqualShares>(job.train.batch, multiple);
+    return std::make_unique<plan::EqualShares>(job.train.batch, multiple, groups);
   }
   std::optional<double> deadline = job.train.deadline_seconds;
   if (deadline) *deadline = std::max(1e-3, *deadline - state.seconds);
   const auto epochs = EpochLimit(job).value_or(0) - static_cast<std::int64_t>(state.epoch);
-  return std::make_unique<tune::Balancer>(
+  auto balancer = std::make_unique<tune::Balancer>(
       tune::BalancerOptions{.batch = job.train.batch,
                             .multiple = multiple,
+                            .groups = groups,
                             .public_samples = train.size(),
                             .epochs = std::max<std::int64_t>(0, epochs),
                             .keep = job.train.tune != "once",
@@ -169,6 +172,8 @@ std::unique_ptr<plan::Controller> MakeController(const Job& job, const data::Dat
                                                                          : tune::Objective::kTime,
                             .deadline_seconds = deadline},
       clock);
+  if (job.train.tune != "auto" || groups == 1) return balancer;
+  return std::make_unique<tune::MomentumKeeper>(std::move(balancer), job.train.momentum);
 }
 
 Result<int> ClusterRun::Run() {

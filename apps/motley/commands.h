@@ -40,6 +40,7 @@ base::Result<int> Train(const TrainArgs& args, const Environment& environment);
 
 struct SimulateArgs {
   RunArgs run;
+  bool time_only = false;  // no gradients
   bool json = false;
 };
 base::Result<int> Simulate(const SimulateArgs& args, const Environment& environment);

@@ -124,6 +124,19 @@ Status CheckTogether(const ResolvedJob& resolved) {
                         job.data.std.size(), job.data.mean.size())
         .WithFix("give both one number per channel, or leave both out");
   }
+  if (job.cluster.groups > 1 && job.train.objective == "energy") {
+    return InvalidInput("{}: objective = \"energy\" knows one group only",
+                        resolved.Place("cluster.groups"))
+        .WithFix("leave cluster.groups out, or use objective = \"time\"");
+  }
+  if (job.cluster.groups > 1 && job.train.tune == "auto" && job.train.nesterov) {
+    return InvalidInput(
+               "{}: the momentum of several groups is corrected for their staleness, which "
+               "Nesterov's form does not allow",
+               resolved.Place("train.nesterov"))
+        .WithFix(
+            "leave train.nesterov out, or set train.tune = \"shares\" to keep momentum as it is");
+  }
   if (job.train.nesterov && job.train.momentum <= 0) {
     return InvalidInput("{}: Nesterov's form needs train.momentum above 0, not {}",
                         resolved.Place("train.nesterov"), job.train.momentum)

@@ -65,6 +65,7 @@ struct Job {
     std::vector<double> cores;  // instead of threads: these
     double speed = 1.0;         // below 1: emulated
     std::optional<double> watts_idle, watts_busy;
+    std::string service = "constant";           // virtual clock only: how its steps vary
     std::optional<double> bandwidth_gbit;       // virtual clock only; see Network
     std::optional<double> fixed_ms, sample_ms;  // virtual clock only: its curve, not measured
     std::string private_data;                   // "{i}" is the number of one of `count`
@@ -83,6 +84,7 @@ struct Job {
   };
   std::vector<Interruption> interruptions;
   struct Cluster {
+    std::int64_t groups = 1;  // that do not wait for each other
     std::int64_t min_workers = 1;
     bool trusted_network = false;
     double heartbeat_seconds = 1.0;
@@ -92,6 +94,7 @@ struct Job {
   struct Network {
     double bandwidth_gbit = 1.0;
     double latency_us = 100.0;
+    double server_ms = 0.0;
     double joules_per_gigabyte = 0.0;
     bool operator==(const Network&) const = default;
   } network;

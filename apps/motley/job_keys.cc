@@ -5,6 +5,7 @@
 
 #include "apps/motley/suggest.h"
 #include "motley/optim/schedule.h"
+#include "motley/sim/service.h"
 
 namespace motley::app {
 namespace {
@@ -134,6 +135,8 @@ const std::vector<Key> kKeys = {
      "power while it waits, for estimates; left out with watts_busy: measured, if the machine has meters", {0, kMany}},
     {"device", "watts_busy", [](Job& j, std::size_t i) -> Field { return &j.devices[i].watts_busy; },
      "power while it computes", {0, kMany}},
+    {"device", "service", [](Job& j, std::size_t i) -> Field { return &j.devices[i].service; },
+     "how its steps vary on the virtual clock: constant | exponential | lognormal:SIGMA | trace:FILE", {}, sim::Service::Check},
     {"device", "bandwidth_gbit", [](Job& j, std::size_t i) -> Field { return &j.devices[i].bandwidth_gbit; },
      "of its own link, on the virtual clock; left out: that of [network]", {0, kMany, true}},
     {"device", "fixed_ms", [](Job& j, std::size_t i) -> Field { return &j.devices[i].fixed_ms; },
@@ -152,6 +155,8 @@ const std::vector<Key> kKeys = {
     {"interruption", "slowdown", [](Job& j, std::size_t i) -> Field { return &j.interruptions[i].slowdown; },
      "4: a quarter of the speed is left", {1, 10000}},
 
+    {"cluster", "groups", [](Job& j, std::size_t) -> Field { return &j.cluster.groups; },
+     "devices form so many groups, which do not wait for each other; 1: all work on one batch", {1, 1024}},
     {"cluster", "min_workers", [](Job& j, std::size_t) -> Field { return &j.cluster.min_workers; },
      "`motley serve` begins when so many workers are there", {1, 1 << 16}},
     {"cluster", "trusted_network", [](Job& j, std::size_t) -> Field { return &j.cluster.trusted_network; },
@@ -163,6 +168,8 @@ const std::vector<Key> kKeys = {
      "of a device's link, on the virtual clock", {0, kMany, true}},
     {"network", "latency_us", [](Job& j, std::size_t) -> Field { return &j.network.latency_us; },
      "of a message, on the virtual clock", {0, 1e9}},
+    {"network", "server_ms", [](Job& j, std::size_t) -> Field { return &j.network.server_ms; },
+     "what the model server needs for an update of one of several groups, on the virtual clock", {0, 1e9}},
     {"network", "joules_per_gigabyte", [](Job& j, std::size_t) -> Field { return &j.network.joules_per_gigabyte; },
      "what moving data costs, for the account of energy", {0, kMany}},
 

@@ -80,6 +80,7 @@ Result<std::vector<sim::VirtualDevice>> MakeDevices(
     device.name = wanted.name;
     MOTLEY_ASSIGN_OR_RETURN(device.curve, curves.Of(wanted, graph));
     device.pace = PaceOf(job, wanted, 0.0);
+    MOTLEY_ASSIGN_OR_RETURN(device.service, sim::Service::Parse(wanted.service));
     device.kind = fmt::format("virtual {}, {:g} of this machine", wanted.kind, wanted.speed);
     device.bytes_per_second =
         kBytesPerGigabit * wanted.bandwidth_gbit.value_or(job.network.bandwidth_gbit);
@@ -128,8 +129,28 @@ ActiveRun::Accounts AccountsOf(const sim::VirtualExecutor& executor) {
     accounts.devices.push_back(std::move(device));
   }
   SetShares(accounts.devices);
+  accounts.groups = executor.groups();
   accounts.bytes_sent.gradient = executor.gradient_bytes();
+  accounts.bytes_sent.weights = executor.weight_bytes();
+  accounts.unreachable_samples = executor.unreachable();
   return accounts;
+}
+
+// What only a virtual cluster can know to be wrong.
+base::Status CheckVirtual(const ResolvedJob& resolved, bool time_only) {
+  const Job& job = resolved.job;
+  const auto devices = static_cast<std::int64_t>(DevicesOf(job).size());
+  if (job.cluster.groups > devices) {
+    return base::InvalidInput("{}: {} groups of {} device{}", resolved.Place("cluster.groups"),
+                              job.cluster.groups, devices, devices == 1 ? "" : "s")
+        .WithFix("at most as many groups as devices; [[device]] count = N makes more of them");
+  }
+  if (time_only && !EpochLimit(job) && !job.train.max_seconds) {
+    return base::InvalidInput("{}: without gradients no accuracy is reached",
+                              resolved.Place("train.target_accuracy"))
+        .WithFix("give train.epochs or train.max_seconds as well");
+  }
+  return {};
 }
 
 }  // namespace
@@ -138,8 +159,12 @@ Result<int> Simulate(const SimulateArgs& args, const Environment& environment) {
   NoteCheckpointRequests();
   const base::RealClock real;
   ProgressView view(Console::Of(args.json ? stderr : stdout, environment), real);
-  MOTLEY_ASSIGN_OR_RETURN(const TrainPlan plan, MakePlan(args.run, {}, environment, view));
+  MOTLEY_ASSIGN_OR_RETURN(TrainPlan plan, MakePlan(args.run, {}, environment, view));
+  MOTLEY_RETURN_IF_ERROR(CheckVirtual(plan.resolved, args.time_only));
+  plan.time_only = args.time_only;
   MOTLEY_ASSIGN_OR_RETURN(run::TrainOptions options, MakeOptions(plan));
+  // There is nothing to go on with.
+  if (args.time_only) options.checkpoints.clear();
   const auto graph = std::make_shared<const graph::Graph>(plan.prepared.model.graph);
   MOTLEY_ASSIGN_OR_RETURN(std::vector<sim::VirtualDevice> devices,
                           MakeDevices(plan, environment, graph, view));
@@ -166,10 +191,15 @@ Result<int> Simulate(const SimulateArgs& args, const Environment& environment) {
     last = progress;
     show(progress);
   };
+  const Job& job = plan.resolved.job;
   sim::VirtualExecutor executor(
       {.devices = std::move(devices),
-       .latency_seconds = 1e-6 * plan.resolved.job.network.latency_us,
-       .multiple = std::max<std::int64_t>(1, plan.resolved.job.train.bn_batch),
+       .latency_seconds = 1e-6 * job.network.latency_us,
+       .server_seconds = 1e-3 * job.network.server_ms,
+       .server_bytes_per_second = kBytesPerGigabit * job.network.bandwidth_gbit,
+       .groups = static_cast<int>(job.cluster.groups),
+       .multiple = std::max<std::int64_t>(1, job.train.bn_batch),
+       .time_only = args.time_only,
        .on_note =
            [&](const plan::Note& note) { notes.Take(note, clock.Now(), last.step, last.epoch); },
        .interrupt = hooks.interrupt},

@@ -23,6 +23,7 @@ struct TrainPlan {
   Prepared prepared;
   RunFiles files;
   bool restart = false;              // over the remains of a run that never reached a checkpoint
+  bool time_only = false;            // on a virtual clock, without gradients: nothing is learnt
   std::filesystem::path checkpoint;  // that `resumed` came from
   std::optional<run::TrainState> resumed;  // none: from fresh weights
 };

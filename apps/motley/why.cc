@@ -44,7 +44,9 @@ std::string Sentence(const json& event) {
     const std::string before = Text(event, "before"), after = Text(event, "after");
     const double seconds = Number(event, "predicted_step_seconds");
     std::string words = fmt::format("because {}: ", Text(event, "reason"));
-    words += before.empty() ? "shares " + after : fmt::format("shares {} became {}", before, after);
+    // Of shares, unless it says what else.
+    const std::string what = after.starts_with("momentum") ? "" : "shares ";
+    words += what + (before.empty() ? after : fmt::format("{} became {}", before, after));
     if (seconds > 0.0) words += fmt::format("; predicted {:.4g} s per step", seconds);
     return words;
   }

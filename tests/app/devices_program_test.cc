@@ -169,5 +169,61 @@ TEST_F(DevicesProgramTest, SimulatesThreeDevicesTheSameEveryTime) {
   EXPECT_GE(a.at("devices")[1].at("samples"), 2 * 24);
 }
 
+constexpr const char* kFourGroups = R"(
+[data]
+train = "idx:data"
+[train]
+batch = 2
+epochs = 2
+learning_rate = 0.001
+[[device]]
+name = "d"
+count = 4
+fixed_ms = 0
+sample_ms = 10
+service = "exponential"
+[cluster]
+groups = 4
+)";
+
+TEST_F(DevicesProgramTest, SimulatesGroupsAndCorrectsTheMomentum) {
+  WriteSmallIdx(folder() / "data", 160, 40);
+  WriteJob(kFourGroups);
+  const Outcome outcome = Run({"simulate", "job.toml", "--out", "run"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  const json summary = Summary("run");
+  EXPECT_EQ(summary.at("groups"), 4);
+  EXPECT_EQ(summary.at("samples"), 320);
+  const json& staleness = summary.at("staleness");
+  EXPECT_NEAR(staleness.at("mean"), 3.0, 0.5);
+  std::int64_t updates = 0;
+  for (const json& count : staleness.at("histogram")) updates += count.get<std::int64_t>();
+  EXPECT_EQ(updates, summary.at("steps"));
+  const Outcome why = Run({"why", "run"});
+  EXPECT_TRUE(Says(why.out, "momentum 0.233 became momentum 0.15")) << why.out;
+
+  // The same without gradients: the same times, and nothing that was not computed.
+  const Outcome clock = Run({"simulate", "job.toml", "--out", "clock", "--time-only"});
+  ASSERT_EQ(clock.exit_code, 0) << clock.out << clock.err;
+  const json only = Summary("clock");
+  EXPECT_EQ(only.at("seconds"), summary.at("seconds"));
+  EXPECT_EQ(only.at("staleness"), staleness);
+  EXPECT_TRUE(only.at("accuracy").is_null());
+  EXPECT_FALSE(fs::exists(folder() / "clock" / "checkpoints"));
+}
+
+TEST_F(DevicesProgramTest, RefusesMoreGroupsThanDevicesAndATargetWithoutGradients) {
+  WriteSmallIdx(folder() / "data", 160, 40);
+  WriteJob(kFourGroups);
+  Outcome outcome = Run({"simulate", "job.toml", "--out", "run", "--set", "cluster.groups=5"});
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_TRUE(Says(outcome.err, "--set cluster.groups: 5 groups of 4 devices")) << outcome.err;
+  WriteJob("[data]\ntrain = \"idx:data\"\n[train]\ntarget_accuracy = 0.9\n");
+  outcome = Run({"simulate", "job.toml", "--out", "run", "--time-only"});
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_TRUE(Says(outcome.err, "job.toml:4")) << outcome.err;
+  EXPECT_FALSE(fs::exists(folder() / "run"));
+}
+
 }  // namespace
 }  // namespace motley::app
