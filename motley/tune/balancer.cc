@@ -396,7 +396,9 @@ std::optional<plan::Plan> Balancer::OnStep(const plan::StepDone& step) {
   }
   if (auto plan = Judge(step)) return plan;
   if (!options_.keep) return std::nullopt;
-
+  // Once in a round of all groups is as often as in every step of one.
+  if (++steps_unseen_ < Groups()) return std::nullopt;
+  steps_unseen_ = 0;
   if (auto plan = Retune(now)) return plan;
   return TryIdle();
 }

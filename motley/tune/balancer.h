@@ -123,6 +123,7 @@ class Balancer final : public plan::Controller {
   std::optional<double> noise_;         // the gradient noise scale, once it is known
   std::optional<double> better_since_;  // there is a better plan
   std::int64_t steps_since_ = 0, decisions_ = 0, samples_done_ = 0;
+  int steps_unseen_ = 0;                    // since the last look at whether another plan is better
   std::optional<std::size_t> tried_;        // this idle device has a few samples in this step
   std::vector<std::int64_t> tried_before_;  // the shares to go back to
   int tried_steps_ = 0;                     // of its group without it since then
