@@ -199,7 +199,12 @@ Result<int> ClusterRun::Run() {
     show(progress);
   };
   options.tokens = &folder.tokens();
-  options.gloo = job.cluster.trusted_network && !options.listen.empty();
+  const bool trusted = job.cluster.trusted_network && !options.listen.empty();
+  options.gloo = trusted && job.cluster.groups == 1;
+  if (trusted && !options.gloo) {
+    view.Line("note: gradients of several groups go through the coordinator, over TLS");
+  }
+  options.max_staleness = job.cluster.max_staleness;
   options.heartbeat_seconds = job.cluster.heartbeat_seconds;
   options.update_threads = train.update_threads;
   options.min_workers = options.listen.empty() ? static_cast<int>(workers.size())

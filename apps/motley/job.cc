@@ -124,6 +124,12 @@ Status CheckTogether(const ResolvedJob& resolved) {
                         job.data.std.size(), job.data.mean.size())
         .WithFix("give both one number per channel, or leave both out");
   }
+  if (job.cluster.max_staleness > 0 && job.cluster.max_staleness < job.cluster.groups - 1) {
+    return InvalidInput("{}: {} groups that read the same model are up to {} updates stale",
+                        resolved.Place("cluster.max_staleness"), job.cluster.groups,
+                        job.cluster.groups - 1)
+        .WithFix(fmt::format("at least {}, or 0 for no bound", job.cluster.groups - 1));
+  }
   if (job.cluster.groups > 1 && job.train.objective == "energy") {
     return InvalidInput("{}: objective = \"energy\" knows one group only",
                         resolved.Place("cluster.groups"))

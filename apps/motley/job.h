@@ -85,6 +85,7 @@ struct Job {
   std::vector<Interruption> interruptions;
   struct Cluster {
     std::int64_t groups = 1;  // that do not wait for each other
+    std::int64_t max_staleness = 0;
     std::int64_t min_workers = 1;
     bool trusted_network = false;
     double heartbeat_seconds = 1.0;

@@ -145,6 +145,11 @@ base::Status CheckVirtual(const ResolvedJob& resolved, bool time_only) {
                               job.cluster.groups, devices, devices == 1 ? "" : "s")
         .WithFix("at most as many groups as devices; [[device]] count = N makes more of them");
   }
+  if (job.cluster.max_staleness > 0) {
+    return base::InvalidInput("{}: the virtual clock knows no bound of staleness",
+                              resolved.Place("cluster.max_staleness"))
+        .WithFix("leave it out here");
+  }
   if (time_only && !EpochLimit(job) && !job.train.max_seconds) {
     return base::InvalidInput("{}: without gradients no accuracy is reached",
                               resolved.Place("train.target_accuracy"))

@@ -220,6 +220,8 @@ INSTANTIATE_TEST_SUITE_P(
                     {"device.watts_busy", "a has no watts", "give watts_idle and watts_busy"}},
         RefusalCase{"[[device]]\nkind = \"torch:cpu\"\ncores = [0]",
                     {"job.toml:3:1", "device.cores", "only native devices"}},
+        RefusalCase{"[cluster]\ngroups = 4\nmax_staleness = 2",
+                    {"job.toml:3:1", "cluster.max_staleness", "up to 3 updates stale"}},
         RefusalCase{"[[device]]\nfixed_ms = 1", {"job.toml:2:1", "sample_ms", "go together"}},
         RefusalCase{"[[device]]\nthreads = 3\ncores = [0, 1]",
                     {"job.toml:3:1", "device.cores", "2 cores, but threads = 3"}},
