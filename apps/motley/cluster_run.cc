@@ -145,6 +145,7 @@ ActiveRun::Accounts AccountsOf(const cluster::Coordinator& coordinator) {
   }
   SetShares(accounts.devices);
   accounts.bytes_sent = coordinator.traffic();
+  accounts.groups = coordinator.groups();
   return accounts;
 }
 

@@ -107,5 +107,6 @@ base::Status Coordinator::Capture(run::TrainState& state) { return impl_->Captur
 void Coordinator::Stop(const std::string& reason) { impl_->Stop(reason); }
 telemetry::BytesSent Coordinator::traffic() const { return impl_->traffic(); }
 std::vector<MemberTotal> Coordinator::totals() const { return impl_->totals(); }
+int Coordinator::groups() const { return impl_->groups(); }
 
 }  // namespace motley::cluster

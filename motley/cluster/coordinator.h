@@ -109,6 +109,7 @@ class Coordinator final : public run::Executor {
 
   telemetry::BytesSent traffic() const;
   std::vector<MemberTotal> totals() const;
+  int groups() const;  // that there are at present
 
  private:
   class Impl;

@@ -686,7 +686,7 @@ void Coordinator::Impl::ShowProgress() {
   status.set_generation(generation_);
   status.set_loss(last_loss_);
   status.set_gloo(options_.gloo);
-  status.set_groups(static_cast<int>(groups_.size()));
+  status.set_groups(groups());
   status.set_test_accuracy(last_test_.samples > 0 ? last_test_.accuracy : -1.0);
   if (usual_seconds_ > 0.0) {
     const auto at_once = static_cast<double>(groups_.size()) * static_cast<double>(job_.batch());

@@ -51,6 +51,7 @@ class Coordinator::Impl {
   base::Status Capture(run::TrainState& state);
   telemetry::BytesSent traffic() const { return traffic_.total(); }
   std::vector<MemberTotal> totals() const;
+  int groups() const { return static_cast<int>(groups_.size()); }
 
  private:
   enum class Outcome { kDone, kBroken, kInterrupted };

@@ -98,6 +98,18 @@ TEST_F(DevicesProgramTest, ARunOnSeveralDevicesCanBeResumed) {
   EXPECT_EQ(Summary("run").at("samples"), 16000);
 }
 
+TEST_F(DevicesProgramTest, TwoGroupsTrainWithoutWaitingForEachOther) {
+  WriteJob(std::string(kTwoThrottled) + "[cluster]\ngroups = 2\n");
+  const Outcome outcome = Run({"train", "job.toml", "--out", "run"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  const json summary = Summary("run");
+  EXPECT_EQ(summary.at("samples"), 8000);
+  EXPECT_EQ(summary.at("groups"), 2);
+  EXPECT_GT(summary.at("staleness").at("mean"), 0.5);
+  const Outcome why = Run({"why", "run"});
+  EXPECT_TRUE(Says(why.out, "momentum")) << why.out;
+}
+
 TEST_F(DevicesProgramTest, APrivateFolderThatDoesNotExistIsRefusedByItsKey) {
   WriteJob(
       "[data]\ntrain = \"glyphs\"\n[[device]]\n[[device]]\nname = \"csd\"\nprivate = "
