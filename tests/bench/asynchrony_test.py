@@ -1,0 +1,79 @@
+"""Tests of bench/asynchrony. Quick starts the program named by MOTLEY_PROGRAM."""
+
+import importlib.machinery
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+import xml.etree.ElementTree
+
+PROGRAM = pathlib.Path(__file__).resolve().parent.parent.parent / "bench/asynchrony"
+_loader = importlib.machinery.SourceFileLoader("asynchrony", str(PROGRAM))
+asynchrony = importlib.util.module_from_spec(importlib.util.spec_from_loader("asynchrony", _loader))
+_loader.exec_module(asynchrony)
+
+
+def run_of(rate, momentum, updates, seed=1, diverged=False):
+    return {"rate": rate, "momentum": momentum, "seed": seed, "updates": updates,
+            "epochs": [[100, 0.5]], "diverged": diverged, "mean_staleness": 15.0}
+
+
+class Parts(unittest.TestCase):
+    def test_updates_between_two_epochs_lie_on_a_line(self):
+        self.assertEqual(asynchrony.updates_to(0.6, [(100, 0.3), (200, 0.5), (300, 0.7)]), 250)
+        self.assertEqual(asynchrony.updates_to(0.6, [(100, 0.6)]), 100)
+        self.assertIsNone(asynchrony.updates_to(0.6, [(100, 0.59)]))
+        self.assertIsNone(asynchrony.updates_to(0.6, []))
+
+    def test_the_best_has_the_fewest_updates_and_has_reached_the_target(self):
+        runs = {"a": run_of(0.1, 0.9, 500), "b": run_of(0.01, 0.0, 300),
+                "c": run_of(0.1, 0.0, None, diverged=True), "d": run_of(0.01, -0.3, 200)}
+        self.assertEqual(asynchrony.best(runs, [0.0, 0.9]), (0.01, 0.0))
+        self.assertEqual(asynchrony.best(runs, [0.0, 0.9, -0.3]), (0.01, -0.3))
+        self.assertIsNone(asynchrony.best(runs, [0.6]))
+
+    def test_the_table_has_every_run_and_the_medians_of_the_winners(self):
+        setting = {**asynchrony.QUICK, "rates": [0.1], "positive": [0.0, 0.9], "negative": [-0.3]}
+        runs = {str(i): one for i, one in enumerate([
+            run_of(0.1, 0.9, None, diverged=True), run_of(0.1, 0.0, 400), run_of(0.1, -0.3, 300),
+            run_of(0.1, -0.3, 320, seed=2), run_of(0.1, -0.3, 340, seed=3),
+            {**run_of(0.1, "rule", 310), "explicit": -0.04}])}
+        text = asynchrony.table(setting, runs)
+        self.assertIn("| 0.1 | 300 | 400 | diverged | 310 |", text)
+        self.assertIn("| the best | 0.1 | -0.3 | 320 | 300, 320, 340 |", text)
+        self.assertIn("| momentum 0.9 | | | not reached | |", text)
+        self.assertIn("-0.04", text)
+        xml.etree.ElementTree.fromstring(asynchrony.drawing(setting, runs))
+
+    def test_results_of_another_experiment_are_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "results.json"
+            asynchrony.Results(file, {"groups": 4}).add("a", run_of(0.1, 0.0, 1))
+            self.assertEqual(len(asynchrony.Results(file, {"groups": 4}).runs), 1)
+            with self.assertRaises(asynchrony.Failed):
+                asynchrony.Results(file, {"groups": 5})
+
+
+class Quick(unittest.TestCase):
+    def test_the_quick_form_finishes_and_goes_on_where_it_was(self):
+        with tempfile.TemporaryDirectory() as folder:
+            results = pathlib.Path(folder) / "results.json"
+            command = [str(PROGRAM), "--quick", "--motley", os.environ["MOTLEY_PROGRAM"],
+                       "--results", str(results), "--docs", folder]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            runs = json.loads(results.read_text())["runs"]
+            self.assertEqual(len(runs), 4)
+            rule = next(one for one in runs.values() if one["momentum"] == "rule")
+            self.assertAlmostEqual(rule["explicit"], 0.15, delta=0.1)
+            self.assertAlmostEqual(rule["mean_staleness"], 3.0, delta=0.4)
+            self.assertIn("| 0.02 |", (pathlib.Path(folder) / "asynchrony-momentum.md").read_text())
+            again = subprocess.run(command, capture_output=True, text=True, timeout=60)
+            self.assertEqual((again.returncode, again.stderr), (0, ""))
+
+
+if __name__ == "__main__":
+    unittest.main()
