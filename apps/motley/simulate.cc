@@ -211,8 +211,9 @@ Result<int> Simulate(const SimulateArgs& args, const Environment& environment) {
       options, *device, plan.prepared.data, clock, state, std::move(pools), *controller);
   auto ended = run::Loop(options, executor, clock, hooks, std::move(state)).Run();
   if (!ended.ok()) return active->Failed(ended.status());
-  view.Line(fmt::format("virtual seconds; it took {:.1f} real ones, {:.1f} of them in gradients",
-                        real.Now() - began, executor.gradient_seconds()));
+  view.Line(fmt::format(
+      "virtual seconds; it took {:.1f} real ones, {:.1f} of them in gradients and {:.1f} in tests",
+      real.Now() - began, executor.gradient_seconds(), executor.evaluation_seconds()));
   ActiveRun::Accounts accounts = AccountsOf(executor);
   accounts.retunes = notes.decisions();
   accounts.moving_seconds = ended->state.wait_seconds;

@@ -384,9 +384,12 @@ std::vector<run::Pools::Device> VirtualExecutor::Present() const {
 base::Result<run::Evaluation> VirtualExecutor::Evaluate() {
   run::Evaluation test;
   if (!options_.time_only) {
+    const base::RealClock real;
+    const double before = real.Now();
     MOTLEY_ASSIGN_OR_RETURN(
         test, run::Evaluate(device_, weights_, buffers_, data_.test, train_.test_transform,
                             train_.batch, train_.loader_threads, options_.interrupt));
+    evaluation_seconds_ += real.Now() - before;
   }
   // The devices do it in the shares of the plan, all at once.
   double speed = 0.0;

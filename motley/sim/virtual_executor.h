@@ -96,8 +96,9 @@ class VirtualExecutor final : public run::Executor {
   // Private samples that nobody could compute, because their devices had failed.
   std::int64_t unreachable() const { return unreachable_; }
   int groups() const { return static_cast<int>(groups_.size()); }  // of the present plan
-  // Seconds of the real clock in gradients, of all that passed.
+  // Seconds of the real clock, of all that passed.
   double gradient_seconds() const { return gradient_seconds_; }
+  double evaluation_seconds() const { return evaluation_seconds_; }
 
  private:
   // Where the samples of one device come from.
@@ -168,7 +169,7 @@ class VirtualExecutor final : public run::Executor {
   std::deque<Prepared> prepared_;  // submitted to the loaders, in order
   std::map<std::uint64_t, std::pair<std::uint64_t, data::Permutation>> orders_;  // by seed
   std::int64_t step_ = 0, gradient_bytes_ = 0, weight_bytes_ = 0, unreachable_ = 0;
-  double gradient_seconds_ = 0.0;
+  double gradient_seconds_ = 0.0, evaluation_seconds_ = 0.0;
   std::vector<VirtualTotal> totals_;
 };
 
