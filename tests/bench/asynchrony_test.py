@@ -47,6 +47,11 @@ class Parts(unittest.TestCase):
         self.assertIn("| momentum 0.9 | | | not reached | |", text)
         self.assertIn("-0.04", text)
         xml.etree.ElementTree.fromstring(asynchrony.drawing(setting, runs))
+        self.assertIn("Not every kind", asynchrony.verdict(setting, runs))
+        runs["0"] = run_of(0.1, 0.9, 800)
+        self.assertIn("saves 2.00x", asynchrony.verdict(setting, runs))
+        self.assertIn("another 1.25x", asynchrony.verdict(setting, runs))
+        self.assertIn("needs 0.97x", asynchrony.verdict(setting, runs))
 
     def test_results_of_another_experiment_are_refused(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -191,6 +191,41 @@ TEST(VirtualGroupsTest, UseEverySampleOnceWhileTheNumberOfGroupsChanges) {
   EXPECT_EQ(cluster.executor->groups(), 2);
 }
 
+TEST(VirtualGroupsTest, SwitchBetweenOneAndFourGroupsFortyTimesWithoutAJump) {
+  constexpr std::int64_t kUpdates = 2000, kEvery = 50;
+  std::vector<Script::Scene> scenes;
+  for (std::int64_t first = 0; first < kUpdates; first += kEvery) {
+    const bool one = first / kEvery % 2 == 0;
+    scenes.push_back({first, one ? std::vector<int>{0, 0, 0, 0} : std::vector<int>{0, 1, 2, 3}});
+  }
+  Script script(scenes);
+  Cluster cluster({.devices = Devices(4, "exponential")}, script);
+  std::vector<double> losses;  // of every update, per sample
+  std::int64_t samples = 0, epochs = 0;
+  while (static_cast<std::int64_t>(losses.size()) < kUpdates) {
+    for (const run::Update& update : cluster.Epoch()) {
+      losses.push_back(update.loss_sum / static_cast<double>(update.samples));
+      samples += update.samples;
+    }
+    cluster.executor->StartNextEpoch();
+    ++epochs;
+  }
+  EXPECT_EQ(samples, epochs * kTrain);
+  EXPECT_EQ(cluster.seen.size(), static_cast<std::size_t>(epochs * kTrain));
+  for (const auto& [key, count] : cluster.seen) ASSERT_EQ(count, 1);
+  // Falling all the time, as it does with one group: no window of one scene above the one before by
+  // more than its noise.
+  const auto mean = [&](std::size_t scene) {
+    double sum = 0.0;
+    for (std::size_t i = 0; i < kEvery; ++i) sum += losses[scene * kEvery + i];
+    return sum / static_cast<double>(kEvery);
+  };
+  for (std::size_t scene = 1; scene < kUpdates / kEvery; ++scene) {
+    EXPECT_LT(mean(scene), mean(scene - 1) + 0.05) << scene;
+  }
+  EXPECT_LT(mean(kUpdates / kEvery - 1), 0.7 * mean(0));
+}
+
 TEST(VirtualGroupsTest, LoseNoSampleWithAFailedDevice) {
   auto devices = Devices(5, "exponential");
   devices[1].fails_at = 0.35;

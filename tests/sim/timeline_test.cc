@@ -203,5 +203,23 @@ TEST(TimelineTest, AgreesWithTheFormulas) {
   }
 }
 
+TEST(TimelineTest, OfUnequalGroupsAgreesWithTheQueueingNetwork) {
+  const std::vector<double> away = {1.0, 2.0, 2.0, 5.0, 0.5};
+  for (const double server : {0.02, 0.1, 0.3}) {
+    std::vector<TimedDevice> devices;
+    std::vector<std::vector<Timeline::Work>> work;
+    for (const double seconds : away) {
+      work.push_back({{devices.size(), 1}});
+      devices.push_back(Each(seconds, "exponential"));
+    }
+    Timeline timeline({.devices = devices, .server_seconds = server});
+    constexpr int kUpdates = 20000;
+    const double run = RunGroups(timeline, work, kUpdates).back().end / kUpdates;
+    const double queueing = plan::QueueingSeconds(away, std::vector<double>{server});
+    // Service at the server is constant here and exponential there.
+    EXPECT_NEAR(run, queueing, 0.1 * queueing) << server;
+  }
+}
+
 }  // namespace
 }  // namespace motley::sim
