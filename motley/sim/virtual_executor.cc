@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "motley/data/pooled_dataset.h"
+#include "motley/plan/shares.h"
 #include "motley/run/evaluate.h"
 #include "motley/run/update.h"
 
@@ -140,7 +141,10 @@ void VirtualExecutor::TakePlan(plan::Plan plan) {
     group.batch += samples;
   }
   // Without any share the only group computes as it can.
-  if (last == 0 && groups_[0].batch == 0) groups_[0].batch = train_.batch;
+  if (last == 0 && groups_[0].batch == 0) {
+    groups_[0].batch = train_.batch;
+    for (run::Pools::Device& device : groups_[0].planned) device.share = 1;
+  }
 }
 
 base::Status VirtualExecutor::BeginIdleGroups() {
@@ -159,46 +163,57 @@ base::Status VirtualExecutor::BeginIdleGroups() {
   return {};
 }
 
-base::Status VirtualExecutor::Begin(int number, std::optional<int> next) {
-  Group& group = groups_[static_cast<std::size_t>(number)];
+void VirtualExecutor::TakeSamples(const Group& group, Flight& flight) {
   const auto groups = static_cast<std::int64_t>(groups_.size());
-  std::vector<run::Pools::Part> parts =
-      pools_.Take(std::min(group.batch, train_.batch), options_.multiple, group.planned, groups);
-  std::vector<Timeline::Work> work;
-  std::int64_t samples = 0;
-  for (std::size_t k = 0; k < parts.size(); ++k) {
-    if (parts[k].samples() == 0) continue;
-    work.push_back({group.members[k], parts[k].samples()});
-    samples += parts[k].samples();
+  const std::int64_t batch = std::min(group.batch, train_.batch);
+  std::vector<std::int64_t> samples;
+  if (options_.time_only && pools_.pools().empty()) {
+    // Who computes which sample does not matter: a thousand devices need no tickets of their own.
+    const run::Pools::Device all{"", batch};
+    flight.parts = pools_.Take(batch, options_.multiple, {&all, 1}, groups);
+    std::vector<std::int64_t> shares;
+    for (const run::Pools::Device& device : group.planned) shares.push_back(device.share);
+    samples = plan::Apportion(flight.parts[0].samples(), shares, options_.multiple);
+  } else {
+    flight.parts = pools_.Take(batch, options_.multiple, group.planned, groups);
+    for (const run::Pools::Part& part : flight.parts) samples.push_back(part.samples());
   }
-  group.exhausted = samples == 0;
-  if (group.exhausted) return {};
+  flight.work.clear();
+  flight.update = {.group = 0};
+  for (std::size_t k = 0; k < samples.size(); ++k) {
+    if (samples[k] == 0) continue;
+    flight.work.push_back({group.members[k], samples[k]});
+    flight.update.samples += samples[k];
+  }
+}
 
+base::Status VirtualExecutor::Begin(int number, std::optional<int> next) {
   auto slot = static_cast<std::size_t>(
       std::find_if(flights_.begin(), flights_.end(), [](const Flight& f) { return !f.under_way; }) -
       flights_.begin());
   if (slot == flights_.size()) flights_.emplace_back();
   Flight& flight = flights_[slot];
+  Group& group = groups_[static_cast<std::size_t>(number)];
+  TakeSamples(group, flight);
+  group.exhausted = flight.update.samples == 0;
+  if (group.exhausted) return {};
+
   flight.under_way = true;
-  flight.group = number;
+  flight.update.group = number;
   flight.members = group.members;
-  flight.parts = std::move(parts);
-  flight.update = {.samples = samples, .group = number};
   for (const std::size_t member : flight.members) busy_[member] = true;
-  timeline_.Begin(static_cast<int>(slot), clock_.Now(), work, groups == 1);
+  timeline_.Begin(static_cast<int>(slot), clock_.Now(), flight.work, groups_.size() == 1);
   if (options_.time_only) return {};
 
   std::vector<data::Batch> batches;
-  for (const Timeline::Work& one : work) {
-    const auto member = static_cast<std::size_t>(
-        std::find(flight.members.begin(), flight.members.end(), one.device) -
-        flight.members.begin());
-    MOTLEY_ASSIGN_OR_RETURN(data::Batch loaded, Load(one.device, flight.parts[member]));
+  for (std::size_t k = 0; k < flight.parts.size(); ++k) {
+    if (flight.parts[k].samples() == 0) continue;
+    MOTLEY_ASSIGN_OR_RETURN(data::Batch loaded, Load(flight.members[k], flight.parts[k]));
     batches.push_back(std::move(loaded));
   }
   if (!next) {
     const auto arriving = timeline_.NextGroup();
-    if (arriving) next = flights_[static_cast<std::size_t>(*arriving)].group;
+    if (arriving) next = flights_[static_cast<std::size_t>(*arriving)].update.group;
   }
   if (next) Prepare(*next);
   return ComputeGradient(batches, flight);
@@ -327,18 +342,17 @@ base::Result<run::Update> VirtualExecutor::Apply(const Timeline::Event& event,
   if (!update.not_finite.empty()) return update;
   Release(flight);
   plan::StepDone done{.step = ++step_,
-                      .group = flight.group,
+                      .group = update.group,
                       .staleness = event.staleness,
                       .seconds = event.end - event.begin};
-  for (std::size_t k = 0; k < flight.parts.size(); ++k) {
-    const std::int64_t samples = flight.parts[k].samples();
-    MOTLEY_RETURN_IF_ERROR(pools_.Commit(flight.parts[k], {{0, samples}}));
-    if (samples == 0) continue;
-    VirtualTotal& total = totals_[flight.members[k]];
-    const double seconds = event.compute_seconds[done.parts.size()];
-    total.samples += samples;
-    total.compute_seconds += seconds;
-    done.parts.push_back({total.name, samples, seconds, 0.0});
+  for (const run::Pools::Part& part : flight.parts) {
+    MOTLEY_RETURN_IF_ERROR(pools_.Commit(part, {{0, part.samples()}}));
+  }
+  for (std::size_t k = 0; k < flight.work.size(); ++k) {
+    const auto& [device, samples] = flight.work[k];
+    totals_[device].samples += samples;
+    totals_[device].compute_seconds += event.compute_seconds[k];
+    done.parts.push_back({totals_[device].name, samples, event.compute_seconds[k], 0.0});
   }
   const auto bytes = static_cast<std::int64_t>((weights_.size() + buffers_.size()) * sizeof(float));
   gradient_bytes_ += 2 * (static_cast<std::int64_t>(done.parts.size()) - 1) * bytes;

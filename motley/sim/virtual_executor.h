@@ -117,10 +117,11 @@ class VirtualExecutor final : public run::Executor {
   // A step under way, whatever the plan is by now.
   struct Flight {
     bool under_way = false;
-    int group = 0;  // of the plan that it was begun with
     std::vector<std::size_t> members;
-    std::vector<run::Pools::Part> parts;  // by member
-    run::Update update;                   // but for times and staleness
+    std::vector<Timeline::Work> work;     // of those that have any
+    std::vector<run::Pools::Part> parts;  // by member; without gradients one for all
+    // But for times and staleness. The group is of the plan that it was begun with.
+    run::Update update;
     std::vector<float> sum, buffer_sums;
   };
   void Tell(const plan::Event& event);
@@ -129,6 +130,8 @@ class VirtualExecutor final : public run::Executor {
   base::Status BeginIdleGroups();
   // `next`: the group that is most likely to begin after this one.
   base::Status Begin(int number, std::optional<int> next);
+  // Takes the next samples of the epoch for a group.
+  void TakeSamples(const Group& group, Flight& flight);
   base::Status ComputeGradient(std::span<const data::Batch> batches, Flight& flight);
   base::Result<run::Update> Apply(const Timeline::Event& event, const optim::SgdOptions& wanted);
   // The members are free for another step.

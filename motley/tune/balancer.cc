@@ -32,6 +32,8 @@ constexpr std::int64_t kSettleSteps = 2, kOutcomeSteps = 10;
 constexpr double kSpread = 0.05, kCorrectionGain = 1.01;
 constexpr int kMostCorrections = 2;
 constexpr double kSure = 4.0;  // standard errors
+// Whose measurements one step may look at.
+constexpr int kDevicesPerStep = 64;
 // What a device is taken for that nobody has measured: as fast as the mean of the others, or this.
 constexpr double kUnknownSeconds = 1e-3;
 
@@ -396,8 +398,10 @@ std::optional<plan::Plan> Balancer::OnStep(const plan::StepDone& step) {
   }
   if (auto plan = Judge(step)) return plan;
   if (!options_.keep) return std::nullopt;
-  // Once in a round of all groups is as often as in every step of one.
-  if (++steps_unseen_ < Groups()) return std::nullopt;
+  // Once in a round of all groups is as often as in every step of one. A look takes time for every
+  // device, so that of very many is worth fewer.
+  const int round = std::max(Groups(), static_cast<int>(devices_.size()) / kDevicesPerStep);
+  if (++steps_unseen_ < round) return std::nullopt;
   steps_unseen_ = 0;
   if (auto plan = Retune(now)) return plan;
   return TryIdle();

@@ -28,6 +28,19 @@ class Parts(unittest.TestCase):
         self.assertIsNone(asynchrony.updates_to(0.6, [(100, 0.59)]))
         self.assertIsNone(asynchrony.updates_to(0.6, []))
 
+    def test_a_run_that_only_guesses_is_dead_after_three_epochs(self):
+        self.assertFalse(asynchrony.is_dead([(1, 0.1), (2, 0.1)]))
+        self.assertTrue(asynchrony.is_dead([(1, 0.1), (2, 0.1), (3, 0.1)]))
+        self.assertFalse(asynchrony.is_dead([(1, 0.1), (2, 0.3), (3, 0.1)]))
+
+    def test_a_watched_program_that_hangs_without_learning_is_ended(self):
+        with tempfile.TemporaryDirectory() as folder:
+            events = pathlib.Path(folder) / "events.jsonl"
+            line = json.dumps({"event": "epoch", "step": 1, "accuracy": 0.1}) + "\n"
+            events.write_text(3 * line + '{"event": "ep')
+            done = asynchrony.watch(["sleep", "100"], events)
+            self.assertLess(done.returncode, 0)
+
     def test_the_best_has_the_fewest_updates_and_has_reached_the_target(self):
         runs = {"a": run_of(0.1, 0.9, 500), "b": run_of(0.01, 0.0, 300),
                 "c": run_of(0.1, 0.0, None, diverged=True), "d": run_of(0.01, -0.3, 200)}
