@@ -300,16 +300,17 @@ bool Coordinator::Impl::MayCommit(int number) const {
 }
 
 std::optional<run::Update> Coordinator::Impl::Finish(int number, Group& group) {
+  run::Update update;
+  // First, because then nobody waits for the gradients of the others: they may be on their way.
+  const int suspects = suspects_;
+  update.not_finite = JudgeGradients(group);
+  if (suspects_ > suspects) return std::nullopt;
+  if (!update.not_finite.empty()) return update;
   if (!CheckDone(group)) return std::nullopt;
   const auto nothing = [](const SessionPtr& member) { return member->done->samples() == 0; };
   group.hurried = std::all_of(group.members.begin(), group.members.end(), nothing);
   if (group.hurried) return std::nullopt;  // again, and with all the time they need
-
-  run::Update update;
-  const int suspects = suspects_;
-  update.not_finite = JudgeGradients(group);
-  if (suspects_ > suspects) return std::nullopt;
-  if (update.not_finite.empty() && !options_.gloo) update.not_finite = model_.Prepare(number);
+  if (!options_.gloo) update.not_finite = model_.Prepare(number);
   if (!update.not_finite.empty()) return update;
   return Commit(number, group);
 }
@@ -340,8 +341,8 @@ bool Coordinator::Impl::CheckDone(const Group& group) {
     }
     const bool may_stop = group.deadline > 0.0;
     const bool fits = sorted && counted == done.samples() && (may_stop || counted == samples);
-    const bool sent = options_.gloo || !done.finite() || samples == 0 ||
-                      model_.SamplesOf(member->name) == done.samples();
+    const bool sent =
+        options_.gloo || samples == 0 || model_.SamplesOf(member->name) == done.samples();
     if (fits && sent) continue;
     right = false;
     desk_.SendAway(member, fmt::format("it did {} samples instead of {}", done.samples(), samples));

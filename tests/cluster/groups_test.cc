@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <map>
 #include <set>
 #include <thread>
@@ -191,13 +192,11 @@ void ChangeGroups(const SmallJob& job, std::int64_t every, std::int64_t deaths_e
   EXPECT_LT(report->state.test.loss, 1.5 * one.test.loss + 0.1);
 }
 
+// MOTLEY_LONG=1: two thousand steps, some minutes (docs/benchmarks.md).
 TEST(GroupsTest, TheirNumberMayChangeWhileTheJobRuns) {
-  ChangeGroups({.epochs = 10}, /*every=*/7, /*deaths_every=*/40);
-}
-
-// Two minutes: docs/benchmarks.md.
-TEST(GroupsTest, DISABLED_TheirNumberMayChangeForTwoThousandSteps) {
-  ChangeGroups({.epochs = 100}, /*every=*/50, /*deaths_every=*/150);
+  const bool is_long = std::getenv("MOTLEY_LONG") != nullptr;
+  ChangeGroups({.epochs = is_long ? 100 : 10}, /*every=*/is_long ? 50 : 7,
+               /*deaths_every=*/is_long ? 150 : 40);
 }
 
 TEST(GroupsTest, ARunThatIsInterruptedGoesOnFromItsCheckpoint) {
