@@ -171,9 +171,9 @@ void VirtualExecutor::TakeSamples(const Group& group, Flight& flight) {
     // Who computes which sample does not matter: a thousand devices need no tickets of their own.
     const run::Pools::Device all{"", batch};
     flight.parts = pools_.Take(batch, options_.multiple, {&all, 1}, groups);
-    std::vector<std::int64_t> shares;
-    for (const run::Pools::Device& device : group.planned) shares.push_back(device.share);
-    samples = plan::Apportion(flight.parts[0].samples(), shares, options_.multiple);
+    for (const run::Pools::Device& device : group.planned) samples.push_back(device.share);
+    const std::int64_t taken = flight.parts[0].samples();
+    if (taken != group.batch) samples = plan::Apportion(taken, samples, options_.multiple);
   } else {
     flight.parts = pools_.Take(batch, options_.multiple, group.planned, groups);
     for (const run::Pools::Part& part : flight.parts) samples.push_back(part.samples());

@@ -62,8 +62,10 @@ Balancer::Balancer(const BalancerOptions& options, const base::Clock& clock)
     : options_(options), clock_(clock), start_(clock.Now()) {}
 
 Balancer::Device* Balancer::Find(const std::string& name) {
-  for (Device& device : devices_) {
-    if (device.name == name) return &device;
+  // Steps name devices in the same order again and again: the next one is most likely.
+  for (std::size_t i = 0; i < devices_.size(); ++i) {
+    last_found_ = last_found_ + 1 < devices_.size() ? last_found_ + 1 : 0;
+    if (devices_[last_found_].name == name) return &devices_[last_found_];
   }
   return nullptr;
 }

@@ -117,6 +117,7 @@ class Balancer final : public plan::Controller {
   const base::Clock& clock_;
   const double start_;
   std::vector<Device> devices_;
+  std::size_t last_found_ = 0;
   double planned_at_ = 0.0, planned_seconds_ = 0.0;
   std::vector<double> group_seconds_;   // of a step, as planned
   bool regroup_ = false;                // devices came or went since the groups were formed
