@@ -161,7 +161,7 @@ bool Coordinator::Impl::AnyBusy() const {
 bool Coordinator::Impl::Begin(int number, Group& group, const optim::SgdOptions& wanted) {
   const std::int64_t multiple = std::max<std::int64_t>(1, job_.bn_batch());
   const auto take = [&](run::Pools& pools, int which, const Group& whose) {
-    return pools.Take(PlannedBatch(which), multiple, PlannedDevices(whose.members));
+    return pools.Take(PlannedBatch(which), multiple, PlannedDevices(whose.members), groups());
   };
   group.parts = take(pools_, number, group);
   if (SamplesOf(group.parts) == 0) return false;
