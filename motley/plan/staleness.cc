@@ -14,12 +14,6 @@ void StalenessHistogram::Add(std::int64_t staleness) {
   ++total_;
 }
 
-void StalenessHistogram::Merge(const StalenessHistogram& other) {
-  counts_.resize(std::max(counts_.size(), other.counts_.size()));
-  for (std::size_t i = 0; i < other.counts_.size(); ++i) counts_[i] += other.counts_[i];
-  total_ += other.total_;
-}
-
 void StalenessHistogram::Fade() {
   total_ = 0;
   for (std::int64_t& count : counts_) {

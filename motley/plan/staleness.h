@@ -14,7 +14,6 @@ class StalenessHistogram {
  public:
   // Requires staleness >= 0.
   void Add(std::int64_t staleness);
-  void Merge(const StalenessHistogram& other);
   // Halves every count, so that what is new weighs more than what is old.
   void Fade();
 

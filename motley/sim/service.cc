@@ -1,7 +1,7 @@
 #include "motley/sim/service.h"
 
+#include <charconv>
 #include <cmath>
-#include <cstdlib>
 #include <string_view>
 #include <utility>
 
@@ -16,10 +16,10 @@ constexpr double kLargestSigma = 4.0;
 constexpr std::size_t kLargestTrace = std::size_t{1} << 26;
 
 // The whole of `text` as a number; NaN when it is none.
-double NumberOf(const std::string& text) {
-  char* end = nullptr;
-  const double number = std::strtod(text.c_str(), &end);
-  return text.empty() || *end != '\0' ? std::nan("") : number;
+double NumberOf(std::string_view text) {
+  double number = 0.0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size() ? number : std::nan("");
 }
 
 base::Result<std::vector<double>> ReadTrace(const std::string& file) {
@@ -40,7 +40,10 @@ base::Result<std::vector<double>> ReadTrace(const std::string& file) {
     }
     factors.push_back(factor);
   }
-  if (factors.empty()) return base::InvalidInput("{}: the trace is empty", file);
+  if (factors.empty()) {
+    return base::InvalidInput("{}: the trace is empty", file)
+        .WithFix("one factor a line: how many times what the curve says a step took");
+  }
   return factors;
 }
 

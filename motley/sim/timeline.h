@@ -80,7 +80,6 @@ class Timeline {
   double ReductionSeconds(std::span<const std::size_t> members) const;
   // Of one way between a device and the server, if nobody else uses the server.
   double ServerLinkSeconds(std::size_t device) const;
-  const std::vector<TimedDevice>& devices() const { return options_.devices; }
 
  private:
   struct Step {

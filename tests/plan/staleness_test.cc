@@ -18,17 +18,6 @@ TEST(StalenessTest, CountsHowStaleUpdatesWere) {
   EXPECT_EQ(histogram.parts(), (std::vector<double>{0.25, 0.25, 0.0, 0.5}));
 }
 
-TEST(StalenessTest, MergesCountsOfAnyLength) {
-  StalenessHistogram some, others;
-  some.Add(0);
-  others.Add(0);
-  others.Add(5);
-  some.Merge(others);
-  EXPECT_EQ(some.counts(), (Counts{2, 0, 0, 0, 0, 1}));
-  others.Merge({});
-  EXPECT_EQ(others.total(), 2);
-}
-
 TEST(StalenessTest, ForgetsTheOldByHalves) {
   StalenessHistogram histogram;
   for (int i = 0; i < 40; ++i) histogram.Add(3);
