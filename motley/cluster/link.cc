@@ -39,6 +39,14 @@ base::Status FromGrpc(const grpc::Status& status) {
   }
 }
 
+// Of a worker that was let in: its credential ends when it is sent away, and it may join again.
+base::Status FromMemberCall(const grpc::Status& status) {
+  if (status.error_code() == grpc::StatusCode::UNAUTHENTICATED) {
+    return base::Unavailable("the coordinator has sent this worker away");
+  }
+  return FromGrpc(status);
+}
+
 std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address,
                                            const std::string& certificate) {
   grpc::ChannelArguments arguments;
@@ -94,7 +102,7 @@ class Link::Store final : public RendezvousStore {
     SetDeadline(context, seconds);
     link_->Show(request);
     proto::RendezvousReply reply;
-    MOTLEY_RETURN_IF_ERROR(FromGrpc(link_->control().Rendezvous(&context, request, &reply)));
+    MOTLEY_RETURN_IF_ERROR(FromMemberCall(link_->control().Rendezvous(&context, request, &reply)));
     return reply;
   }
 
@@ -169,7 +177,7 @@ base::Status Link::Samples(const proto::SamplesRequest& request,
       return status;
     }
   }
-  return FromGrpc(reader->Finish());
+  return FromMemberCall(reader->Finish());
 }
 
 std::shared_ptr<RendezvousStore> Link::MakeStore(std::uint64_t generation) {
