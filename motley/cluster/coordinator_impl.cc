@@ -19,7 +19,6 @@ constexpr std::int64_t kSettleSteps = 2;  // of a new plan, without such a limit
 // one that does not even do that, because it cannot stop or hardly moves, is sent away after so
 // many times of this. It may come back, and is then probed anew.
 constexpr double kHardPatience = 3.0, kGraceSeconds = 2.0;
-constexpr double kShortEventSeconds = 10.0;
 
 // Positions in a pool that begins at `zero`.
 void Fill(const std::vector<data::Ticket>& tickets, std::int64_t zero,
@@ -35,15 +34,6 @@ void Fill(const std::vector<data::Ticket>& tickets, std::int64_t zero,
 void Fill(const run::Pools::Part& from, proto::Train::Part& part) {
   Fill(from.public_tickets, 0, *part.mutable_open());
   Fill(from.private_tickets, from.private_begin, *part.mutable_own());
-}
-
-// The samples of a part that a member has done.
-std::vector<std::pair<std::int64_t, std::int64_t>> DoneOf(const proto::Done& done,
-                                                          std::int64_t samples) {
-  std::vector<std::pair<std::int64_t, std::int64_t>> ranges;
-  for (const proto::Span& span : done.done()) ranges.emplace_back(span.begin(), span.end());
-  if (ranges.empty() && done.samples() == samples && samples > 0) ranges.emplace_back(0, samples);
-  return ranges;
 }
 
 }  // namespace
@@ -213,10 +203,16 @@ void Coordinator::Impl::BeginReduction(int number, Group& group, const optim::Sg
     }
   }
   if (group.alone) {
+    // Whoever has sent its gradient has the present model. One without a share may not: it gets the
+    // next one whole, after it has said that it is done.
+    std::vector<SessionPtr> readers;
+    for (std::size_t i = 0; i < group.members.size(); ++i) {
+      if (group.parts[i].samples() > 0) readers.push_back(group.members[i]);
+    }
     const StepKey next{group.generation, group.version + 1};
-    step.on_part = [this, next, members = group.members](int index, const ModelArray& floats) {
+    step.on_part = [this, next, readers](int index, const ModelArray& floats) {
       const Parts::Part& part = model_.parts()[index];
-      for (const SessionPtr& member : members) {
+      for (const SessionPtr& member : readers) {
         member->parts.Push({next, proto::ARRAY_MODEL, part.offset, part.size, floats});
       }
     };
@@ -273,7 +269,8 @@ std::optional<Coordinator::Impl::Outcome> Coordinator::Impl::Look(int number, co
   if (all_done && (bad || options_.gloo || model_.Complete(number))) return Outcome::kDone;
   if (clock_.Now() <= group.limit) return std::nullopt;
   for (const SessionPtr& member : group.members) {
-    if (member->done) continue;
+    // To say that it is done is not enough: its gradient must come.
+    if (member->done && (options_.gloo || model_.HasAll(member->name))) continue;
     desk_.SendAway(
         member, fmt::format("alive, but not finished after {:.0f} s", clock_.Now() - group.began));
   }
@@ -324,143 +321,6 @@ void Coordinator::Impl::Abandon(int number, Group& group) {
   group.parts.clear();
   group.busy = false;
   NextGeneration(group);
-}
-
-bool Coordinator::Impl::CheckDone(const Group& group) {
-  bool right = true;
-  for (std::size_t i = 0; i < group.members.size(); ++i) {
-    const SessionPtr& member = group.members[i];
-    const proto::Done& done = *member->done;
-    const std::int64_t samples = group.parts[i].samples();
-    std::int64_t counted = 0, position = 0;
-    bool sorted = true;
-    for (const auto& [begin, end] : DoneOf(done, samples)) {
-      sorted = sorted && begin >= position && end > begin && end <= samples;
-      position = end;
-      counted += end - begin;
-    }
-    const bool may_stop = group.deadline > 0.0;
-    const bool fits = sorted && counted == done.samples() && (may_stop || counted == samples);
-    const bool sent =
-        options_.gloo || samples == 0 || model_.SamplesOf(member->name) == done.samples();
-    if (fits && sent) continue;
-    right = false;
-    desk_.SendAway(member, fmt::format("it did {} samples instead of {}", done.samples(), samples));
-  }
-  return right;
-}
-
-bool Coordinator::Impl::CheckEvaluated(const std::vector<std::int64_t>& shares) {
-  bool right = true;
-  for (std::size_t i = 0; i < members_.size(); ++i) {
-    const std::int64_t samples = members_[i]->done->samples();
-    if (samples == shares[i]) continue;
-    right = false;
-    desk_.SendAway(members_[i], fmt::format("it did {} samples instead of {}", samples, shares[i]));
-  }
-  return right;
-}
-
-std::string Coordinator::Impl::JudgeGradients(const Group& group) {
-  std::vector<SessionPtr> bad;
-  for (const SessionPtr& member : group.members) {
-    if (!member->done->finite() || !std::isfinite(member->done->loss_sum())) bad.push_back(member);
-  }
-  if (bad.empty()) return {};
-  // One of several may be a broken machine; when it happens to more of them, it is the training.
-  if (bad.size() > 1 || members_.size() == 1 || suspects_ > 0) return "the loss or a gradient";
-  ++suspects_;
-  desk_.SendAway(bad.front(), "its gradient is not finite, and the others' are");
-  return {};
-}
-
-run::Update Coordinator::Impl::Commit(int number, Group& group) {
-  run::Update update;
-  update.group = number;
-  update.staleness = step_ - group.version;
-  plan::StepDone event{.step = step_ + 1, .group = number, .staleness = update.staleness};
-  const double now = clock_.Now();
-  const std::int64_t planned = SamplesOf(group.parts);
-  for (std::size_t i = 0; i < group.members.size(); ++i) {
-    const SessionPtr& member = group.members[i];
-    const proto::Done& done = *member->done;
-    const auto committed = pools_.Commit(group.parts[i], DoneOf(done, group.parts[i].samples()));
-    MOTLEY_CHECK(committed.ok(), "{}", committed.message());
-    update.samples += done.samples();
-    update.loss_sum += done.loss_sum();
-    update.correct += done.correct();
-    update.compute_seconds = std::max(update.compute_seconds, done.compute_seconds());
-    Account(member, now);
-    event.parts.push_back({member->name, done.samples(), done.compute_seconds(), done.pressure()});
-  }
-  event.short_step = update.samples < planned;
-  if (event.short_step) TellShortStep(update, planned);
-  if (!options_.gloo) {
-    const ModelServer::Norms norms = model_.norms(number);
-    noise_.Add(norms.contributors, norms.total_squared);
-    event.noise = noise_.value();
-    model_.Commit(number);
-    ++model_step_;
-  }
-  ++step_;
-  group.busy = false;
-  group.parts.clear();
-  group.version = step_;
-  suspects_ = 0;
-  ++group.steps_of_plan;
-  for (const SessionPtr& member : group.members) {
-    member->version = step_;
-    member->committed = update.samples;
-    // A group that is alone has got it part by part.
-    if (!group.alone) SendModel(member, {group.generation, step_});
-  }
-  const double seconds = now - group.began;
-  usual_seconds_ = usual_seconds_ == 0.0 ? seconds : 0.9 * usual_seconds_ + 0.1 * seconds;
-  if (update.samples > 0) last_loss_ = update.loss_sum / static_cast<double>(update.samples);
-  event.seconds = seconds;
-  Tell(event);
-  ShowProgress();
-  return update;
-}
-
-void Coordinator::Impl::Account(const SessionPtr& member, double now) {
-  const proto::Done& done = *member->done;
-  member->samples += done.samples();
-  if (done.compute_seconds() > 0) {
-    member->rate = static_cast<double>(done.samples()) / done.compute_seconds();
-  }
-  traffic_.Gradient(done.group_bytes());
-  MemberTotal& total = totals_[member->name];
-  total.name = member->name;
-  total.device = member->device;
-  total.samples += done.samples();
-  total.compute_seconds += done.compute_seconds();
-  total.wait_seconds += done.wait_seconds();
-  total.present_seconds += now - std::exchange(member->accounted, now);
-  if (member->said.has_power()) {
-    total.power = plan::PowerProfile{member->said.watts_idle(), member->said.watts_busy()};
-  } else if (done.has_joules()) {
-    total.joules += std::max(0.0, done.joules() - std::exchange(member->joules, done.joules()));
-    total.measured = true;
-  }
-}
-
-void Coordinator::Impl::TellShortStep(const run::Update& update, std::int64_t planned) {
-  ++short_steps_;
-  // A device that is slow for a while makes many of them.
-  const double now = clock_.Now();
-  if (now < next_short_event_) return;
-  next_short_event_ = now + kShortEventSeconds;
-  desk_.Event(
-      "short_step",
-      fmt::format("step {}: {} of {} samples were done in time; the rest is computed in "
-                  "later steps, and the learning rate of this one is scaled by {:.3f} ({} "
-                  "such steps so far)",
-                  step_ + 1, update.samples, planned,
-                  static_cast<double>(update.samples) / static_cast<double>(planned), short_steps_),
-      {{"samples", std::to_string(update.samples)},
-       {"of", std::to_string(planned)},
-       {"so_far", std::to_string(short_steps_)}});
 }
 
 void Coordinator::Impl::StartNextEpoch() { pools_.StartNextEpoch(KnownPools()); }
@@ -591,7 +451,7 @@ void Coordinator::Impl::Take(Desk::Item item) {
       }
       break;
     case proto::Report::kFailed:
-      if (!item.report.failed().group()) {
+      if (!item.report.failed().group() || !options_.gloo) {
         desk_.SendAway(session, "it failed: " + item.report.failed().message());
       } else if (item.report.failed().generation() == session->ordered.generation) {
         session->broken = true;

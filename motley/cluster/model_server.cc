@@ -319,6 +319,17 @@ ModelServer::Norms ModelServer::norms(int group) const {
   return norms;
 }
 
+bool ModelServer::HasAll(const std::string& contributor) const {
+  const std::shared_lock lock(open_mutex_);
+  std::size_t who = 0;
+  const Open* const open = StepOf(contributor, who);
+  if (open == nullptr) return true;
+  return std::all_of(open->sums.begin(), open->sums.end(), [who](const auto& part) {
+    const std::lock_guard part_lock(part->mutex);
+    return part->seen[who];
+  });
+}
+
 std::int64_t ModelServer::SamplesOf(const std::string& contributor) const {
   const std::shared_lock lock(open_mutex_);
   std::size_t who = 0;

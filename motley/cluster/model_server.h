@@ -82,6 +82,8 @@ class ModelServer {
                          std::int64_t samples, std::string floats);
   // How many samples its gradient was over, as far as it has sent some; 0 otherwise.
   std::int64_t SamplesOf(const std::string& contributor) const;
+  // Whether it has sent every part; true of somebody who has no share.
+  bool HasAll(const std::string& contributor) const;
   // Whether every part of the sum is there.
   bool Complete(int group) const;
   // The squares of the norms of what the contributors have sent, and of their sum. Requires

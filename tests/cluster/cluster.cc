@@ -15,6 +15,7 @@
 #include "motley/data/open.h"
 #include "motley/engine/native/native_device.h"
 #include "motley/graph/onnx.h"
+#include "motley/plan/momentum.h"
 #include "motley/plan/shares.h"
 #include "motley/run/loop.h"
 
@@ -220,6 +221,9 @@ std::optional<plan::Plan> FixedShares::OnEvent(const plan::Event& event) {
   }
   plan::Plan plan;
   plan.predicted_seconds = seconds_;
+  if (momentum_) {
+    plan.momentum = plan::CompensateAdditive(*momentum_, static_cast<double>(groups_ - 1));
+  }
   for (std::size_t group = 0; group < groups_; ++group) {
     std::vector<std::int64_t> weights;
     for (std::size_t i = group; i < devices_.size(); i += groups_) {
@@ -261,7 +265,8 @@ TestCluster::TestCluster(Options options)
       tokens_(std::make_unique<TokenStore>(folder_ / "tokens.json",
                                            [] { return std::int64_t{std::time(nullptr)}; })),
       controller_(options_.job.batch, std::max<std::int64_t>(1, options_.job.bn_batch),
-                  options_.shares, options_.predicted_seconds, options_.groups_at) {
+                  options_.shares, options_.predicted_seconds, options_.groups_at,
+                  options_.momentum) {
   const SmallJob& job = options_.job;
   const Identity identity = LoadOrCreateIdentity(folder_).value();
   token_ = tokens_->Issue(3600, identity.fingerprint).value();
@@ -279,6 +284,7 @@ TestCluster::TestCluster(Options options)
                                  .min_workers = options_.min_workers,
                                  .gloo = options_.gloo,
                                  .heartbeat_seconds = options_.heartbeat_seconds,
+                                 .step_seconds = options_.step_seconds,
                                  .max_staleness = options_.max_staleness};
   if (!options_.folder.empty()) {
     train_options_.checkpoints = folder_ / "checkpoints";
@@ -323,7 +329,11 @@ base::Result<run::TrainReport> TestCluster::Run(
     const std::function<void(std::int64_t step)>& on_step) {
   run::Trainer::Hooks hooks;
   hooks.interrupt = &interrupt;
-  if (on_step) hooks.on_step = [&](const run::Progress& progress) { on_step(progress.step); };
+  hooks.on_step = [&](const run::Progress& progress) {
+    train_losses_.resize(progress.epoch + 1);
+    train_losses_.back() = progress.loss;
+    if (on_step) on_step(progress.step);
+  };
   auto report = run::Loop(train_options_, *coordinator_, clock_, hooks, std::move(state)).Run();
   if (report.ok() && report->reason != run::StopReason::kInterrupted) coordinator_->Stop("done");
   return report;

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -55,14 +56,16 @@ using GroupsAt = std::function<int(std::int64_t step)>;
 // puts them into groups in turn.
 class FixedShares final : public plan::Controller {
  public:
-  // `seconds` is what it predicts for a step; 0: it says nothing.
+  // `seconds` is what it predicts for a step; 0: it says nothing. With a total `momentum`, the
+  // explicit one is what the number of groups leaves of it.
   FixedShares(std::int64_t batch, std::int64_t multiple, std::vector<std::int64_t> shares,
-              double seconds, GroupsAt groups_at)
+              double seconds, GroupsAt groups_at, std::optional<double> momentum)
       : batch_(batch),
         multiple_(multiple),
         shares_(std::move(shares)),
         seconds_(seconds),
         groups_at_(std::move(groups_at)),
+        momentum_(momentum),
         groups_(static_cast<std::size_t>(groups_at_(0))) {}
   std::optional<plan::Plan> OnEvent(const plan::Event& event) override;
   const std::vector<plan::StepDone>& steps() const { return steps_; }
@@ -72,6 +75,7 @@ class FixedShares final : public plan::Controller {
   const std::vector<std::int64_t> shares_;
   const double seconds_;
   const GroupsAt groups_at_;
+  const std::optional<double> momentum_;
   std::size_t groups_;
   std::vector<std::pair<std::string, std::int64_t>> devices_;
   std::size_t joined_ = 0;
@@ -93,7 +97,9 @@ class TestCluster {
     std::vector<std::int64_t> shares = {1};
     double heartbeat_seconds = 0.5;
     double predicted_seconds = 0.0;  // of a step; 0: no deadlines
+    double step_seconds = 120.0;     // that a member may take at most, without a prediction
     GroupsAt groups_at = [](std::int64_t) { return 1; };
+    std::optional<double> momentum;  // in total, whatever the number of groups
     std::int64_t max_staleness = 0;
     std::string listen = "127.0.0.1:0";
     std::filesystem::path folder;  // identity, tokens, checkpoints; empty: a new one
@@ -125,6 +131,8 @@ class TestCluster {
   // What the coordinator told: "name: message".
   std::vector<std::string> told() const;
   int CountTold(const std::string& part) const;
+  // The mean loss of the training samples, by epoch.
+  const std::vector<double>& train_losses() const { return train_losses_; }
   // The updates, in their order.
   const std::vector<plan::StepDone>& steps() const { return controller_.steps(); }
 
@@ -143,6 +151,7 @@ class TestCluster {
   std::unique_ptr<TokenStore> tokens_;
   JoinToken token_;
   FixedShares controller_;
+  std::vector<double> train_losses_;
   mutable std::mutex told_mutex_;
   std::vector<std::string> told_;
   std::unique_ptr<Coordinator> coordinator_;

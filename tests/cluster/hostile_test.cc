@@ -8,9 +8,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <ctime>
+#include <functional>
 #include <limits>
+#include <thread>
 
 #include "motley/base/rng.h"
 #include "motley/cluster/cluster.grpc.pb.h"
@@ -70,6 +73,49 @@ class Stranger {
     while (stream->Read(&order)) {
     }
     return stream->Finish();
+  }
+
+  // Says that it is done with whatever it is told, and sends no gradient; until it is sent away or
+  // the run is over.
+  void Pretend(const std::function<void(const proto::Order&)>& before = {}) {
+    grpc::ClientContext context;
+    Prepare(context, 60);
+    const auto stream = stub_->Work(&context);
+    std::uint64_t sequence = 0;
+    proto::Report ready;
+    ready.set_sequence(++sequence);
+    ready.mutable_ready();
+    stream->Write(ready);
+    proto::Order order;
+    while (stream->Read(&order) && !order.has_stop()) {
+      proto::Report report;
+      report.set_sequence(++sequence);
+      if (order.has_heartbeat() || order.has_abort()) {
+        report.mutable_heartbeat();
+      } else {
+        if (before) before(order);
+        proto::Done& done = *report.mutable_done();
+        done.set_generation(order.generation());
+        done.set_step(order.step());
+        done.set_finite(true);
+        for (const proto::Range& range : order.train().part().open()) {
+          done.set_samples(done.samples() + range.end() - range.begin());
+        }
+      }
+      stream->Write(report);
+    }
+    context.TryCancel();
+    (void)stream->Finish();
+  }
+
+  // Looks at the parts that come, until the connection ends.
+  void ReadParts(const std::function<void(const proto::Part&)>& look) {
+    grpc::ClientContext context;
+    Prepare(context, 60);
+    const auto stream = stub_->Exchange(&context);
+    proto::Part part;
+    while (stream->Read(&part)) look(part);
+    (void)stream->Finish();
   }
 
   grpc::Status SendPart(const proto::Part& part) {
@@ -358,6 +404,55 @@ TEST_F(HostileTest, AWorkerThatJoinsAndSaysNothingIsForgotten) {
     EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(8));
   });
   EXPECT_EQ(cluster_.CountTold("no sign of life"), 1);
+}
+
+TEST(LiarTest, WhoSaysThatItIsDoneAndSendsNothingIsSentAway) {
+  TestCluster::Options options;
+  options.min_workers = 2;
+  options.step_seconds = 1.0;
+  TestCluster cluster(options);
+  cluster.AddWorker({.name = "honest"});
+  Stranger stranger(cluster, cluster.token());
+  ASSERT_TRUE(stranger.Join("liar").ok());
+  std::jthread lying([&] { stranger.Pretend(); });
+  const auto report = cluster.Run();
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_EQ(cluster.CountTold("lost: liar"), 1);
+  EXPECT_EQ(cluster.CountTold("lost: honest"), 0);
+  ExpectSame(report->state, OnOneDevice({}));
+}
+
+// Else the model that it has not taken yet would be overwritten.
+TEST(IdleTest, WithoutAShareTheNextModelComesAfterTheStepIsDone) {
+  TestCluster::Options options;
+  options.min_workers = 2;
+  options.shares = {1, 0};
+  TestCluster cluster(options);
+  cluster.AddWorker({.name = "busy"});
+  Stranger stranger(cluster, cluster.token());
+  ASSERT_TRUE(stranger.Join("idle").ok());
+  std::atomic<std::int64_t> expected = 0, early = 0, last = 0;
+  {
+    const std::jthread reading([&] {
+      stranger.ReadParts([&](const proto::Part& part) {
+        if (part.step() > expected) ++early;
+        last = part.step();
+      });
+    });
+    const std::jthread working([&] {
+      stranger.Pretend([&](const proto::Order& order) {
+        if (!order.has_train()) return;
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the others are done by then
+        expected = order.step() + 1;
+      });
+    });
+    const auto report = cluster.Run();
+    ASSERT_TRUE(report.ok()) << report.status().ToString();
+    ExpectSame(report->state, OnOneDevice({}));
+    cluster.Vanish();
+  }
+  EXPECT_EQ(early, 0);
+  EXPECT_GT(last, 0);
 }
 
 }  // namespace

@@ -185,6 +185,8 @@ TEST_F(ModelServerTest, ForgetsAStepThatIsDiscarded) {
   for (int part = 0; part < server_.parts().count(); ++part)
     ASSERT_TRUE(Add("a", update, part).ok());
   ASSERT_TRUE(Add("b", update, 0).ok());
+  EXPECT_TRUE(server_.HasAll("a"));
+  EXPECT_FALSE(server_.HasAll("b"));
   server_.Discard(0);
   EXPECT_EQ(*server_.model(), before);
 
