@@ -159,10 +159,12 @@ TEST(GroupsTest, AWorkerMayJoinAndLeaveWhileTheOthersWork) {
 }
 
 // Changes their number in the middle of an epoch, again and again, while a worker dies now and then
-// and another one comes. The loss must fall as it does on one machine, without jumps.
+// and another one comes. The loss must fall without jumps, given that the momentum is corrected for
+// what asynchrony adds: uncorrected, it doubles now and then.
 void ChangeGroups(const SmallJob& job, std::int64_t every, std::int64_t deaths_every) {
   TestCluster::Options options = Groups(1, job);
   options.groups_at = [every](std::int64_t step) { return (step / every) % 2 == 0 ? 1 : 4; };
+  options.momentum = 0.9;
   options.min_workers = 5;
   TestCluster cluster(options);
   AddWorkers(cluster, 4);
@@ -188,8 +190,13 @@ void ChangeGroups(const SmallJob& job, std::int64_t every, std::int64_t deaths_e
   std::set<int> at_work;
   for (const plan::StepDone& step : cluster.steps()) at_work.insert(step.group);
   EXPECT_EQ(at_work, (std::set<int>{0, 1, 2, 3}));
-  const run::TrainState one = OnOneDevice(job);
-  EXPECT_LT(report->state.test.loss, 1.5 * one.test.loss + 0.1);
+  const std::vector<double>& losses = cluster.train_losses();
+  double lowest = losses.front();
+  for (std::size_t epoch = 0; epoch < losses.size(); ++epoch) {
+    EXPECT_LT(losses[epoch], 1.3 * lowest + 0.2) << "in epoch " << epoch;
+    lowest = std::min(lowest, losses[epoch]);
+  }
+  EXPECT_LT(losses.back(), losses.front() - 0.2);
 }
 
 // MOTLEY_LONG=1: two thousand steps, some minutes (docs/benchmarks.md).
@@ -207,6 +214,7 @@ TEST(GroupsTest, ARunThatIsInterruptedGoesOnFromItsCheckpoint) {
   options.folder = folder;
   for (const bool interrupted : {true, false}) {
     TestCluster cluster(options);
+    EXPECT_EQ(cluster.state.step > 0, !interrupted) << "the second one goes on";
     AddWorkers(cluster, 3);
     const auto report = cluster.Run([&](std::int64_t step) {
       if (interrupted && step == 33) cluster.interrupt = true;
