@@ -133,13 +133,13 @@ class OddDevice final : public engine::Device {
   std::int64_t step_ = 0;
 };
 
+}  // namespace
+
 std::filesystem::path NewFolder() {
   std::string name = (std::filesystem::temp_directory_path() / "motley-cluster-XXXXXX").string();
   MOTLEY_CHECK(::mkdtemp(name.data()) != nullptr, "no folder");
   return name;
 }
-
-}  // namespace
 
 data::DataPair FirstGlyphs(std::int64_t train, std::int64_t test) {
   static const data::DataPair all = data::Open("glyphs", "", {}).value();

@@ -82,6 +82,9 @@ class FixedShares final : public plan::Controller {
   std::vector<plan::StepDone> steps_;
 };
 
+// One that nobody else uses, under the temporary folder.
+std::filesystem::path NewFolder();
+
 // A device that does something before each step: fails, waits, spoils the gradient.
 using BeforeStep = std::function<base::Status(std::int64_t step)>;
 using AfterStep = std::function<void(const engine::StepRequest& request)>;

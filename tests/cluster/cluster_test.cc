@@ -211,11 +211,7 @@ TEST_P(ReductionTest, WorkersWithoutACopyGetTheSamplesFromTheCoordinator) {
 }
 
 TEST_P(ReductionTest, WorkersWaitForACoordinatorThatComesBackAndGoOnWithItsCheckpoint) {
-  const std::filesystem::path folder =
-      std::filesystem::temp_directory_path() / (GetParam() ? "motley-back-gloo" : "motley-back");
-  std::filesystem::remove_all(folder);
-  std::filesystem::create_directories(folder);
-  std::filesystem::permissions(folder, std::filesystem::perms::owner_all);
+  const std::filesystem::path folder = NewFolder();
   TestCluster::Options options = Options();
   options.folder = folder;
   options.job.train = 318;  // 10 steps

@@ -209,8 +209,7 @@ TEST(GroupsTest, TheirNumberMayChangeWhileTheJobRuns) {
 TEST(GroupsTest, ARunThatIsInterruptedGoesOnFromItsCheckpoint) {
   TestCluster::Options options = Groups(3, {.epochs = 4});
   options.min_workers = 3;
-  std::string folder = (std::filesystem::temp_directory_path() / "motley-groups-XXXXXX").string();
-  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const std::filesystem::path folder = NewFolder();
   options.folder = folder;
   for (const bool interrupted : {true, false}) {
     TestCluster cluster(options);
