@@ -18,6 +18,14 @@
 
 namespace motley::engine {
 
+// What has come to the end of a body (graph::Split), and the gradient that the rest of the net has
+// for it.
+struct Crossing {
+  std::int64_t begin = 0, end = 0;  // samples of the batch
+  std::span<const float> activations;
+  std::span<float> gradient;  // to be filled
+};
+
 // What a device is asked to do in one step. All spans are borrowed for the duration of the call.
 struct StepRequest {
   std::span<const float> weights;  // canonical order and layout (graph::Graph)
@@ -32,9 +40,15 @@ struct StepRequest {
   // Before the deadline only when the step will not stop at it any more.
   std::function<void(std::int64_t offset, std::int64_t count)> on_bucket;
 
+  // Of a body only: gets the gradients from whoever has the head. Called from any of the device's
+  // threads, also concurrently, each sample once; false: the step is given up. There is no deadline
+  // then, because others wait for these samples.
+  std::function<bool(const Crossing&)> on_boundary;
+
   // Results, overwritten. Sums over samples, never means.
   std::span<float> gradient;     // parameter_count
   std::span<float> buffer_sums;  // buffer_count; sum over samples of the statistics of their batch
+  std::span<float> input_gradient;  // of a head only: [n][input], of each sample
 };
 
 struct StepResult {
@@ -48,7 +62,8 @@ struct StepResult {
   double cpu_seconds = 0.0;
 };
 
-// Forward only, as a trained net is used: running statistics, no dropout.
+// Forward only, as a trained net is used: running statistics, no dropout. A body gives its output
+// as logits.
 struct ForwardRequest {
   std::span<const float> weights;
   std::span<const float> buffers;

@@ -66,6 +66,7 @@ std::vector<int> IndicesOf(const std::vector<Tensor>& tensors, NodeId id) {
 // Which nodes have a parameter before or at them: only these pass a gradient on.
 std::vector<bool> NeedsGradient(const Graph& graph) {
   std::vector<bool> needs(graph.nodes().size(), false);
+  needs.front() = graph.is_head();
   for (const Tensor& tensor : graph.parameters())
     needs[static_cast<std::size_t>(tensor.node)] = true;
   for (std::size_t id = 0; id < needs.size(); ++id) {
@@ -136,6 +137,8 @@ std::string_view OpName(Op op) {
       return "lrn";
     case Op::kSoftmaxCrossEntropy:
       return "softmax cross-entropy";
+    case Op::kBoundary:
+      return "boundary";
   }
   return "unknown";
 }
@@ -273,7 +276,12 @@ const Shape& GraphBuilder::shape(NodeId id) const {
 }
 
 Result<Graph> GraphBuilder::Build(NodeId logits) && {
-  Add("loss", Op::kSoftmaxCrossEntropy, {logits});
+  return std::move(*this).End("loss", Op::kSoftmaxCrossEntropy, logits, 0);
+}
+
+Result<Graph> GraphBuilder::End(std::string name, Op op, NodeId last, NodeId first) && {
+  graph_.first_ = first;
+  Add(std::move(name), op, {last});
   if (!status_.ok()) return std::move(status_);
 
   std::unordered_set<std::string> names;
@@ -317,6 +325,28 @@ Graph WithoutDropout(const Graph& graph) {
     builder.Add(node.name, node.op, node.inputs, node.attrs);
   }
   return std::move(builder).Build(graph.logits()).value();
+}
+
+Result<Halves> Split(const Graph& graph) {
+  MOTLEY_ASSIGN_OR_RETURN(const Cut cut, graph.BodyHeadCut());
+  GraphBuilder body(graph.name() + " (body)", graph.input_shape());
+  for (NodeId id = 1; id < cut.head_begin; ++id) {
+    const Node& node = graph.node(id);
+    body.Add(node.name, node.op, node.inputs, node.attrs);
+  }
+  GraphBuilder head(graph.name() + " (head)", graph.node(cut.boundary).shape);
+  const NodeId first = cut.head_begin - 1;  // in whose place the head has its input
+  for (NodeId id = cut.head_begin; id < graph.loss(); ++id) {
+    Node node = graph.node(id);
+    for (NodeId& input : node.inputs) input = input == cut.boundary ? 0 : input - first;
+    head.Add(node.name, node.op, node.inputs, node.attrs);
+  }
+  const NodeId logits = graph.logits() == cut.boundary ? 0 : graph.logits() - first;
+  MOTLEY_ASSIGN_OR_RETURN(Graph lower,
+                          std::move(body).End("boundary", Op::kBoundary, cut.boundary, 0));
+  MOTLEY_ASSIGN_OR_RETURN(Graph upper,
+                          std::move(head).End("loss", Op::kSoftmaxCrossEntropy, logits, first));
+  return Halves{std::move(lower), std::move(upper)};
 }
 
 Model InitialModel(Graph graph, std::uint64_t seed) {

@@ -41,7 +41,8 @@ enum class Op {
   kFlatten,
   kDropout,
   kLrn,
-  kSoftmaxCrossEntropy,  // the loss; always the last node
+  kSoftmaxCrossEntropy,  // the loss; always the last node,
+  kBoundary,             // or, of a body: where its output leaves and the gradient comes back
 };
 
 std::string_view OpName(Op op);
@@ -161,6 +162,12 @@ class Graph {
 
   const Shape& input_shape() const { return nodes_.front().shape; }
   NodeId loss() const { return size() - 1; }
+  // The halves of a net (Split): one ends at a boundary, the other begins there, and its input has
+  // a gradient.
+  bool is_body() const { return nodes_.back().op == Op::kBoundary; }
+  bool is_head() const { return first_ > 0; }
+  // What random choices of a node are keyed by: its place in the whole net.
+  NodeId key(NodeId id) const { return first_ + id; }
   // The node whose output the loss reads.
   NodeId logits() const { return nodes_.back().inputs.front(); }
   std::int64_t num_classes() const { return Count(node(logits()).shape); }
@@ -191,6 +198,7 @@ class Graph {
 
   std::string name_;
   std::vector<Node> nodes_;
+  NodeId first_ = 0;  // of a head: the boundary's place in the whole net
   std::vector<Tensor> parameters_;
   std::vector<Tensor> buffers_;
   std::int64_t parameter_count_ = 0;
@@ -235,6 +243,10 @@ class GraphBuilder {
   base::Result<Graph> Build(NodeId logits) &&;
 
  private:
+  friend base::Result<struct Halves> Split(const Graph& graph);
+  // `first`: the place of the input in the whole net.
+  base::Result<Graph> End(std::string name, Op op, NodeId last, NodeId first) &&;
+
   Graph graph_;
   base::Status status_;
 };
@@ -242,6 +254,15 @@ class GraphBuilder {
 // The same net with every dropout at probability 0. What another program computes can then be
 // compared number by number: no two programs draw the same random numbers.
 Graph WithoutDropout(const Graph& graph);
+
+// The body and the head as nets of their own. Weights and running statistics of the body are the
+// first ones of the whole net, those of the head the last.
+struct Halves {
+  Graph body, head;
+};
+
+// Fails for a net without a head, and for one whose body has nothing to train.
+base::Result<Halves> Split(const Graph& graph);
 
 // A graph with values for its weights and buffers.
 struct Model {

@@ -244,6 +244,7 @@ void GraphWriter::WriteNode(NodeId id) {
   switch (node(id).op) {
     case Op::kInput:
     case Op::kSoftmaxCrossEntropy:
+    case Op::kBoundary:
       return;
     case Op::kDropout:  // the identity at inference
       values_[static_cast<std::size_t>(id)] = values_[static_cast<std::size_t>(node(id).inputs[0])];

@@ -207,6 +207,8 @@ Result<Shape> Infer(Op op, const Attrs& attrs, std::span<const Shape> inputs) {
                             ToString(in));
       }
       return Shape{1};
+    case Op::kBoundary:
+      return in;
   }
   return InvalidInput("{} cannot be added", OpName(op));
 }

@@ -58,6 +58,10 @@ base::Result<double> TimeStep(engine::Device& device, Material& material, const 
   request.cancel = cancel;
   request.gradient = material.gradient;
   request.buffer_sums = material.sums;
+  request.on_boundary = [](const engine::Crossing& crossing) {
+    std::copy(crossing.activations.begin(), crossing.activations.end(), crossing.gradient.begin());
+    return true;
+  };
   MOTLEY_ASSIGN_OR_RETURN(const engine::StepResult result, device.Step(request));
   return result.seconds;
 }

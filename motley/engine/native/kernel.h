@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "motley/data/batch.h"
+#include "motley/engine/device.h"
 #include "motley/engine/native/gemm.h"
 #include "motley/engine/native/lanes.h"
 #include "motley/engine/native/layout.h"
@@ -54,6 +55,8 @@ struct LaneRun {
   // Asked before every layer of the forward and of the backward pass; where it is true, the pass
   // ends with Stopped.
   std::function<bool()> stop_forward, stop_backward;
+  const std::function<bool(const Crossing&)>* on_boundary = nullptr;  // of a body
+  float* input_gradient = nullptr;                                    // of a head; this chunk's
 
   // Results, added to.
   double loss_sum = 0.0;

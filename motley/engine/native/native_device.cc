@@ -154,7 +154,9 @@ int NativeDevice::AssignChunks(std::int64_t samples, bool training, bool may_sto
     } else {
       const std::int64_t piece =
           may_stop ? std::clamp((end - begin + kStops - 1) / kStops, kLeast, kChunk) : kChunk;
-      chunks = Cut(begin, end, training && LanesMeet() ? end - begin : piece);
+      // The head answers when it has all samples, so a lane cannot keep some for later.
+      const bool whole = training && (LanesMeet() || graph_->is_body());
+      chunks = Cut(begin, end, whole ? end - begin : piece);
     }
   }
   return static_cast<int>(active);
@@ -298,6 +300,7 @@ void NativeDevice::RunTraining(int lane, int active, const StepRequest& request,
   // the backward pass has begun, parts of the gradient may have been announced.
   run.stop_forward = LanesMeet() ? std::function<bool()>(must_stop) : cancelled;
   run.stop_backward = cancelled;
+  run.on_boundary = &request.on_boundary;
   bool announced = false;
   for (const Chunk& chunk : own.chunks) {
     // Lanes that meet must go through together.
@@ -305,6 +308,10 @@ void NativeDevice::RunTraining(int lane, int active, const StepRequest& request,
     announced = own.done + 1 == own.chunks.size();
     PointAt(run, *request.batch, chunk.begin);
     run.first_sample = chunk.begin;
+    if (graph_->is_head()) {
+      run.input_gradient =
+          request.input_gradient.data() + chunk.begin * graph::Count(graph_->input_shape());
+    }
     Find(own, chunk.size(), true, nullptr).Run(run, [&](graph::NodeId node) {
       if (announced) gradients_.Leave(lane, node, true);
     });
@@ -349,6 +356,10 @@ Result<StepResult> NativeDevice::Step(const StepRequest& request) {
                "the gradient has the size of the weights");
   MOTLEY_CHECK(static_cast<std::int64_t>(request.buffer_sums.size()) == graph_->buffer_count(),
                "the buffer sums have the size of the buffers");
+  MOTLEY_CHECK(!graph_->is_head() || request.input_gradient.size() == request.batch->images.size(),
+               "the input's gradient has the size of the input");
+  MOTLEY_CHECK(!graph_->is_body() || (request.on_boundary && !std::isfinite(request.deadline)),
+               "a body needs to know who has the head, and has no deadline");
   const auto cancelled = [&] { return request.cancel != nullptr && request.cancel->load(); };
   if (cancelled()) return base::Cancelled("the step was cancelled");
   std::fill(request.buffer_sums.begin(), request.buffer_sums.end(), 0.0F);
@@ -433,6 +444,11 @@ Result<std::unique_ptr<Device>> MakeNativeDevice(std::shared_ptr<const graph::Gr
         .WithFix("leave threads out to use every core");
   }
   if (options.bn_batch < 0) return InvalidInput("bn_batch cannot be {}", options.bn_batch);
+  if (graph->is_body() && graph->has_batch_norm() && options.bn_batch > 0) {
+    return InvalidInput("{}: a net whose head is elsewhere cannot have virtual batches",
+                        graph->name())
+        .WithFix("leave bn_batch out");
+  }
   int lanes = options.threads == 0 ? UsableCores() : options.threads;
   if (!options.cores.empty()) lanes = static_cast<int>(options.cores.size());
   try {

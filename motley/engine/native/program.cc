@@ -44,7 +44,8 @@ Program::Program(const graph::Graph& graph, const Options& options, ConvChooser&
 }
 
 void Program::DraftSteps(ConvChooser& chooser, const float* weights) {
-  values_.push_back({.layout = PlainLayout(graph_.input_shape(), options_.samples)});
+  values_.push_back({.layout = PlainLayout(graph_.input_shape(), options_.samples),
+                     .wants_gradient = options_.training && graph_.is_head()});
   value_of_.assign(static_cast<std::size_t>(graph_.size()), 0);
   for (const Fusion& nodes : FuseNodes(graph_)) DraftNodes(nodes, chooser, weights);
   for (const Step& step : steps_) {
@@ -84,6 +85,7 @@ void Program::DraftNodes(const Fusion& nodes, ConvChooser& chooser, const float*
     case Op::kFlatten:
     case Op::kFullyConnected:
     case Op::kSoftmaxCrossEntropy:
+    case Op::kBoundary:
       return Draft(nodes, in, 1, 1);
     default:
       return Draft(nodes, in, kAsItIs, inner);
@@ -207,6 +209,8 @@ std::unique_ptr<Kernel> Program::MakeKernel(const KernelContext& context, Step& 
       return MakeLrn(context);
     case Op::kSoftmaxCrossEntropy:
       return MakeLoss(context);
+    case Op::kBoundary:
+      return MakeBoundary(context);
     case Op::kInput:
       break;
   }
@@ -278,6 +282,7 @@ void Program::PlanBuffers() {
     return result;
   };
   life(data, 0).Use(0);
+  if (values_[0].wants_gradient) life(gradient, 0).Use(end);
   std::int64_t scratch = 0;
   for (int s = 0; s < steps; ++s) {
     Step& step = steps_[static_cast<std::size_t>(s)];
@@ -347,7 +352,11 @@ void Program::Bind(float* arena) {
 void Program::Run(LaneRun& run, const std::function<void(NodeId)>& on_node) {
   MOTLEY_CHECK(arena_ != nullptr, "the program is not bound");
   Forward(run);
-  if (options_.training) Backward(run, on_node);
+  if (!options_.training) return;
+  Backward(run, on_node);
+  const Value& input = values_.front();
+  if (!input.wants_gradient) return;
+  std::copy_n(At(input.gradient), input.layout.size(), run.input_gradient);
 }
 
 void Program::Forward(LaneRun& run) {

@@ -97,13 +97,15 @@ Values Network::Evaluate(NodeId id) {
     case Op::kDropout: {
       if (!is_training_) return x;
       const float p = node.dropout().probability;
-      return Product(x, DropoutFactors(p, in, batch_, training_.seed, id));
+      return Product(x, DropoutFactors(p, in, batch_, training_.seed, graph_.key(id)));
     }
     case Op::kLrn:
       return Lrn(node.lrn(), in, x);
     case Op::kSoftmaxCrossEntropy:
       loss_ = SoftmaxCrossEntropy(in, x, batch_.labels);
       return {loss_.sum};
+    case Op::kBoundary:
+      break;
   }
   MOTLEY_CHECK(false, "node '{}' has no forward function", node.name);
   return {};
@@ -168,6 +170,7 @@ void Network::Propagate(NodeId id) {
   switch (node.op) {
     case Op::kInput:
     case Op::kSoftmaxCrossEntropy:
+    case Op::kBoundary:
       return;
     case Op::kConv:
       return PropagateLayer(id, ConvBackward(node.conv(), in, out, x, parameter(id, 0), dy));

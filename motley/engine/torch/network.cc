@@ -166,6 +166,7 @@ at::Tensor Pass::Evaluate(NodeId id) const {
   switch (node.op) {
     case Op::kInput:
     case Op::kSoftmaxCrossEntropy:
+    case Op::kBoundary:
       break;
     case Op::kConv:
       return Conv(node.conv(), x, parameter(id, 0), parameter(id, 1));
@@ -240,7 +241,7 @@ at::Tensor Pass::DropoutFactors(NodeId id) const {
   at::parallel_for(0, chunk_.size(), 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t n = begin; n < end; ++n) {
       const data::SampleId sample = batch_.ids[Index(chunk_.begin + n)];
-      const std::uint64_t key = DropoutKey(options_.seed, batch_.epoch, sample, id);
+      const std::uint64_t key = DropoutKey(options_.seed, batch_.epoch, sample, graph_.key(id));
       for (std::int64_t i = 0; i < size; ++i) {
         const bool keeps = DropoutKeep(key, static_cast<std::uint32_t>(i), threshold);
         all[n * size + i] = keeps ? kept : 0.0F;

@@ -294,6 +294,10 @@ Result<std::unique_ptr<Device>> MakeTorchDevice(std::shared_ptr<const graph::Gra
         .WithFix("leave threads out to use every core");
   }
   if (options.bn_batch < 0) return InvalidInput("bn_batch cannot be {}", options.bn_batch);
+  if (graph->is_body() || graph->is_head()) {
+    return InvalidInput("{}: LibTorch devices compute whole nets only", graph->name())
+        .WithFix("leave cluster.merged_head out, or use native devices");
+  }
   try {
     MOTLEY_ASSIGN_OR_RETURN(const at::Device device, FindDevice(kind));
     const int threads = options.threads == 0 ? native::UsableCores() : options.threads;

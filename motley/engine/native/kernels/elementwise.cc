@@ -40,7 +40,7 @@ class Dropout final : public Kernel {
  public:
   explicit Dropout(const KernelContext& context)
       : layout_(context.in[0]),
-        node_(context.id),
+        node_(context.graph.key(context.id)),
         training_(context.training),
         threshold_(DropoutThreshold(context.node().dropout().probability)),
         scale_(1.0F / (1.0F - context.node().dropout().probability)) {}

@@ -61,6 +61,7 @@ std::unique_ptr<Kernel> MakeGlobalAvgPool(const KernelContext& context);
 std::unique_ptr<Kernel> MakeFlatten(const KernelContext& context);
 std::unique_ptr<Kernel> MakeFullyConnected(const KernelContext& context);
 std::unique_ptr<Kernel> MakeLoss(const KernelContext& context);
+std::unique_ptr<Kernel> MakeBoundary(const KernelContext& context);
 
 }  // namespace motley::engine::native
 

@@ -49,7 +49,33 @@ class Loss final : public Kernel {
   bool training_;
 };
 
+// The end of a body: the gradient comes from whoever has the head.
+class Boundary final : public Kernel {
+ public:
+  explicit Boundary(const KernelContext& context)
+      : n_(context.in[0].n), size_(context.in[0].size()) {}
+
+  KernelNeeds needs() const override { return {.input_in_backward = true}; }
+  void Forward(LaneRun&) override {}
+
+  void Backward(LaneRun& run) override {
+    const auto floats = static_cast<std::size_t>(size_);
+    const Crossing crossing{.begin = run.first_sample,
+                            .end = run.first_sample + n_,
+                            .activations = {b_.in[0], floats},
+                            .gradient = {b_.in_grad[0], floats}};
+    if (!(*run.on_boundary)(crossing)) throw Stopped();
+  }
+
+ private:
+  std::int64_t n_, size_;
+};
+
 }  // namespace
+
+std::unique_ptr<Kernel> MakeBoundary(const KernelContext& context) {
+  return std::make_unique<Boundary>(context);
+}
 
 std::unique_ptr<Kernel> MakeLoss(const KernelContext& context) {
   return std::make_unique<Loss>(context);
