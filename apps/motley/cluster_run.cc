@@ -38,6 +38,7 @@ cluster::proto::Job MakeJob(const TrainPlan& plan) {
                            .seed = static_cast<std::uint64_t>(job.train.seed),
                            .bn_batch = job.train.bn_batch,
                            .batch = job.train.batch,
+                           .merged_head = job.cluster.merged_head,
                            // Machines of a cluster often share a file system.
                            .data = data::AbsoluteSpec(job.data.train),
                            .test_data = data::AbsoluteSpec(job.data.test),
@@ -182,6 +183,13 @@ Result<int> ClusterRun::Run() {
   const Job& job = plan.resolved.job;
   // Everything that can be wrong is looked at before the run directory is made.
   MOTLEY_ASSIGN_OR_RETURN(const run::TrainOptions train, MakeOptions(plan));
+  const bool trusted = job.cluster.trusted_network && !options.listen.empty();
+  options.gloo = trusted && job.cluster.groups == 1;
+  if (job.cluster.merged_head) {
+    MOTLEY_RETURN_IF_ERROR(
+        cluster::SplitForMergedHead(plan.prepared.model.graph, job.train.bn_batch, options.gloo)
+            .status());
+  }
   std::vector<cluster::WorkerOptions> workers;
   if (options.listen.empty() || !job.devices.empty()) {
     MOTLEY_ASSIGN_OR_RETURN(workers, OwnWorkers(plan, environment, clock));
@@ -200,8 +208,6 @@ Result<int> ClusterRun::Run() {
     show(progress);
   };
   options.tokens = &folder.tokens();
-  const bool trusted = job.cluster.trusted_network && !options.listen.empty();
-  options.gloo = trusted && job.cluster.groups == 1;
   if (trusted && !options.gloo) {
     view.Line("note: gradients of several groups go through the coordinator, over TLS");
   }

@@ -130,6 +130,12 @@ Status CheckTogether(const ResolvedJob& resolved) {
                         job.cluster.groups - 1)
         .WithFix(fmt::format("at least {}, or 0 for no bound", job.cluster.groups - 1));
   }
+  const auto has_private = [](const Job::Device& device) { return !device.private_data.empty(); };
+  if (job.cluster.merged_head && std::any_of(job.devices.begin(), job.devices.end(), has_private)) {
+    return InvalidInput("{}: what the net makes of private samples would leave their device",
+                        resolved.Place("cluster.merged_head"))
+        .WithFix("leave it or device.private out");
+  }
   if (job.cluster.groups > 1 && job.train.objective == "energy") {
     return InvalidInput("{}: objective = \"energy\" knows one group only",
                         resolved.Place("cluster.groups"))

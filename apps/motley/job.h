@@ -86,6 +86,7 @@ struct Job {
   struct Cluster {
     std::int64_t groups = 1;  // that do not wait for each other
     std::int64_t max_staleness = 0;
+    bool merged_head = false;
     std::int64_t min_workers = 1;
     bool trusted_network = false;
     double heartbeat_seconds = 1.0;

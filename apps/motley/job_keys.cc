@@ -159,6 +159,8 @@ const std::vector<Key> kKeys = {
      "devices form so many groups, which do not wait for each other; 1: all work on one batch", {1, 1024}},
     {"cluster", "max_staleness", [](Job& j, std::size_t) -> Field { return &j.cluster.max_staleness; },
      "an update that would make another group's staler than this waits; 0: no bound", {0, 1e6}},
+    {"cluster", "merged_head", [](Job& j, std::size_t) -> Field { return &j.cluster.merged_head; },
+     "the coordinator computes the fully connected head for all devices: for nets with most weights there"},
     {"cluster", "min_workers", [](Job& j, std::size_t) -> Field { return &j.cluster.min_workers; },
      "`motley serve` begins when so many workers are there", {1, 1 << 16}},
     {"cluster", "trusted_network", [](Job& j, std::size_t) -> Field { return &j.cluster.trusted_network; },

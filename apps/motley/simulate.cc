@@ -150,6 +150,11 @@ base::Status CheckVirtual(const ResolvedJob& resolved, bool time_only) {
                               resolved.Place("cluster.max_staleness"))
         .WithFix("leave it out here");
   }
+  if (job.cluster.merged_head) {
+    return base::InvalidInput("{}: devices of the virtual clock compute whole nets",
+                              resolved.Place("cluster.merged_head"))
+        .WithFix("leave it out here");
+  }
   if (time_only && !EpochLimit(job) && !job.train.max_seconds) {
     return base::InvalidInput("{}: without gradients no accuracy is reached",
                               resolved.Place("train.target_accuracy"))

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "motley/cluster/coordinator_impl.h"
+#include "motley/engine/native/native_device.h"
 
 namespace motley::cluster {
 namespace {
@@ -86,8 +87,19 @@ base::Result<std::unique_ptr<Coordinator>> Coordinator::Start(
         .WithFix("resume with the same data, or start a new run from the exported weights");
   }
   run::Pools pools(std::move(ledger), data.train->size(), state.private_pools);
-  auto impl = std::make_unique<Impl>(options, job, std::move(graph), data, state, std::move(pools),
-                                     controller, clock, hooks);
+  std::optional<MergedHead> merged;
+  if (job.merged_head()) {
+    MOTLEY_ASSIGN_OR_RETURN(graph::Halves halves,
+                            SplitForMergedHead(graph, job.bn_batch(), options.gloo));
+    engine::DeviceOptions device;
+    device.threads = options.head_threads;
+    MOTLEY_ASSIGN_OR_RETURN(auto head,
+                            engine::native::MakeNativeDevice(
+                                std::make_shared<const graph::Graph>(halves.head), device));
+    merged = {std::move(halves), std::move(head)};
+  }
+  auto impl = std::make_unique<Impl>(options, job, std::move(graph), std::move(merged), data, state,
+                                     std::move(pools), controller, clock, hooks);
   MOTLEY_RETURN_IF_ERROR(impl->Listen());
   return std::unique_ptr<Coordinator>(new Coordinator(std::move(impl)));
 }

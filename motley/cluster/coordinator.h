@@ -37,10 +37,16 @@ struct CoordinatorOptions {
   // steps usually take.
   double step_seconds = 120.0;
   int update_threads = 1;
+  int head_threads = 0;  // of a merged head (proto::Job); 0: one for every core
   // With several groups: no update may be of a model that has seen so many others since; an update
   // that comes too early for that waits. At least the number of groups less one; 0: no bound.
   std::int64_t max_staleness = 0;
 };
+
+// The halves of a net whose head the coordinator computes (proto::Job). Refuses, with the reason, a
+// job that cannot have that.
+base::Result<graph::Halves> SplitForMergedHead(const graph::Graph& graph, std::int64_t bn_batch,
+                                               bool gloo);
 
 // What a coordinator tells while it runs. Called from one thread at a time.
 struct CoordinatorHooks {

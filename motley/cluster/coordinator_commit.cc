@@ -59,6 +59,7 @@ bool Coordinator::Impl::CheckEvaluated(const std::vector<std::int64_t>& shares) 
 std::string Coordinator::Impl::JudgeGradients(const Group& group) {
   std::vector<SessionPtr> bad;
   for (const SessionPtr& member : group.members) {
+    if (!member->done) continue;
     if (!member->done->finite() || !std::isfinite(member->done->loss_sum())) bad.push_back(member);
   }
   if (bad.empty()) return {};
@@ -87,6 +88,12 @@ run::Update Coordinator::Impl::Commit(int number, Group& group) {
     update.compute_seconds = std::max(update.compute_seconds, done.compute_seconds());
     Account(member, now);
     event.parts.push_back({member->name, done.samples(), done.compute_seconds(), done.pressure()});
+  }
+  if (head_ != nullptr) {
+    const HeadServer::Outcome head = head_->outcome(number)->value();
+    update.loss_sum = head.loss_sum;
+    update.correct = head.correct;
+    head_->Commit(number);
   }
   event.short_step = update.samples < planned;
   if (event.short_step) TellShortStep(update, planned);

@@ -36,11 +36,31 @@ void Fill(const run::Pools::Part& from, proto::Train::Part& part) {
   Fill(from.private_tickets, from.private_begin, *part.mutable_own());
 }
 
+// The first `count`, of the body, and what follows, of the head.
+std::vector<float> First(std::vector<float> all, std::int64_t count) {
+  all.resize(static_cast<std::size_t>(count));
+  return all;
+}
+
+std::vector<float> After(const std::vector<float>& all, std::int64_t count) {
+  return {all.begin() + count, all.end()};
+}
+
+std::unique_ptr<HeadServer> MakeHead(std::optional<MergedHead>& merged,
+                                     const run::TrainState& state, std::uint64_t seed,
+                                     int update_threads) {
+  if (!merged) return nullptr;
+  const std::int64_t body = merged->halves.body.parameter_count();
+  return std::make_unique<HeadServer>(std::move(merged->device), After(state.weights, body),
+                                      After(state.velocity, body), seed, update_threads);
+}
+
 }  // namespace
 
 Coordinator::Impl::Impl(const CoordinatorOptions& options, const proto::Job& job,
-                        graph::Graph graph, const data::DataPair& data, run::TrainState& state,
-                        run::Pools pools, plan::Controller& controller, const base::Clock& clock,
+                        graph::Graph graph, std::optional<MergedHead> merged,
+                        const data::DataPair& data, run::TrainState& state, run::Pools pools,
+                        plan::Controller& controller, const base::Clock& clock,
                         const CoordinatorHooks& hooks)
     : options_(options),
       graph_(std::move(graph)),
@@ -50,16 +70,23 @@ Coordinator::Impl::Impl(const CoordinatorOptions& options, const proto::Job& job
       hooks_(hooks),
       job_(job),
       pools_(std::move(pools)),
-      model_(graph_, std::move(state.weights), std::move(state.velocity), state.buffers,
-             options.update_threads),
+      halves_(merged ? std::optional(merged->halves) : std::nullopt),
+      head_(MakeHead(merged, state, job.seed(), options.update_threads)),
+      model_(halves_ ? halves_->body : graph_,
+             First(std::move(state.weights), (halves_ ? halves_->body : graph_).parameter_count()),
+             First(std::move(state.velocity), (halves_ ? halves_->body : graph_).parameter_count()),
+             state.buffers, options.update_threads),
       model_step_(state.step),
       step_(state.step),
-      desk_(options_, job_, data_, model_, clock_, hooks_),
+      desk_(options_, job_, data_, model_, head_.get(), clock_, hooks_),
       service_(desk_, traffic_, options.heartbeat_seconds) {
   ShowProgress();
 }
 
-Coordinator::Impl::~Impl() { Close(); }
+Coordinator::Impl::~Impl() {
+  Close();
+  head_ = nullptr;  // it wakes the desk
+}
 
 // --- Steps --------------------------------------------------------------------------------------
 
@@ -86,6 +113,7 @@ base::Result<run::Update> Coordinator::Impl::Step(const optim::SgdOptions& sgd) 
     }
     const auto [number, outcome] = AwaitStep();
     Group& group = groups_.at(number);
+    if (head_ != nullptr) MOTLEY_RETURN_IF_ERROR(HeadStatus(number));
     std::optional<run::Update> update;
     if (outcome == Outcome::kDone) update = Finish(number, group);
     if (update && update->not_finite.empty()) {
@@ -164,6 +192,11 @@ bool Coordinator::Impl::Begin(int number, Group& group, const optim::SgdOptions&
   sgd.learning_rate *= static_cast<float>(plan_.learning_rate_factor);
   if (plan_.momentum) sgd.momentum = static_cast<float>(*plan_.momentum);
   BeginReduction(number, group, sgd);
+  if (head_ != nullptr) {
+    optim::SgdOptions fresh = sgd;
+    fresh.momentum = wanted.momentum;  // never stale: nothing of it has to be corrected
+    BeginHead(number, group, fresh);
+  }
   proto::Order order = TrainOrder(group, sgd);
   // What the next steps will probably be, so that their samples can be prepared: the other groups
   // take theirs in between.
@@ -236,7 +269,8 @@ double Coordinator::Impl::DeadlineOf(int number, const Group& group) const {
   // Steps of a new size compile, and their samples may still be on their way.
   const bool usual =
       group.steps_of_plan >= kSettleSteps && SamplesOf(group.parts) == PlannedBatch(number);
-  if (plan_.predicted_seconds <= 0.0 || !usual || group.hurried) return 0.0;
+  // With a merged head all wait for all samples anyway.
+  if (plan_.predicted_seconds <= 0.0 || !usual || group.hurried || head_ != nullptr) return 0.0;
   return std::max(kLeastDeadline, kPatience * plan_.predicted_seconds);
 }
 
@@ -265,12 +299,18 @@ std::optional<Coordinator::Impl::Outcome> Coordinator::Impl::Look(int number, co
     all_done = all_done && member->done;
     bad = bad || (member->done && !member->done->finite());
   }
-  // Who has computed nonsense does not send the rest of it.
-  if (all_done && (bad || options_.gloo || model_.Complete(number))) return Outcome::kDone;
-  if (clock_.Now() <= group.limit) return std::nullopt;
+  // Who has computed nonsense does not send the rest of it. With a merged head the others wait for
+  // that, so nobody waits for them.
+  const bool complete = options_.gloo || model_.Complete(number);
+  const bool answered = head_ == nullptr || head_->outcome(number);
+  if (all_done && (bad || (complete && answered))) return Outcome::kDone;
+  if (head_ != nullptr && (bad || !HeadIsWell(number))) return Outcome::kDone;
+  if (clock_.Now() <= group.limit || HeadIsAtWork(number, group)) return std::nullopt;
   for (const SessionPtr& member : group.members) {
     // To say that it is done is not enough: its gradient must come.
     if (member->done && (options_.gloo || model_.HasAll(member->name))) continue;
+    // It may be waiting for others at the boundary.
+    if (head_ != nullptr && head_->HasAll(member->name) && !head_->outcome(number)) continue;
     desk_.SendAway(
         member, fmt::format("alive, but not finished after {:.0f} s", clock_.Now() - group.began));
   }
@@ -303,6 +343,10 @@ std::optional<run::Update> Coordinator::Impl::Finish(int number, Group& group) {
   update.not_finite = JudgeGradients(group);
   if (suspects_ > suspects) return std::nullopt;
   if (!update.not_finite.empty()) return update;
+  if (head_ != nullptr && !HeadIsWell(number)) {
+    update.not_finite = head_->outcome(number)->value().not_finite;
+    return update;
+  }
   if (!CheckDone(group)) return std::nullopt;
   const auto nothing = [](const SessionPtr& member) { return member->done->samples() == 0; };
   group.hurried = std::all_of(group.members.begin(), group.members.end(), nothing);
@@ -313,7 +357,7 @@ std::optional<run::Update> Coordinator::Impl::Finish(int number, Group& group) {
 }
 
 void Coordinator::Impl::Abandon(int number, Group& group) {
-  model_.Discard(number);
+  Discard(number);
   for (const run::Pools::Part& part : group.parts) {
     const auto given = pools_.GiveBack(part);
     MOTLEY_CHECK(given.ok(), "{}", given.message());
@@ -337,6 +381,7 @@ base::Result<run::Evaluation> Coordinator::Impl::Evaluate() {
       for (const SessionPtr& member : members_) member->group = -1;
       continue;  // to be put into groups anew, with the present model
     }
+    if (head_ != nullptr) SendHead();
     const std::vector<std::int64_t> shares = Cut(data_.test->size());
     std::int64_t at = 0;
     for (std::size_t i = 0; i < members_.size(); ++i) {
@@ -376,6 +421,11 @@ base::Status Coordinator::Impl::Capture(run::TrainState& state) {
   state.weights.assign(weights.begin(), weights.end());
   state.buffers.assign(buffers.begin(), buffers.end());
   state.velocity = model_.velocity();
+  if (head_ != nullptr) {
+    const std::vector<float> above = head_->weights(), speed = head_->velocity();
+    state.weights.insert(state.weights.end(), above.begin(), above.end());
+    state.velocity.insert(state.velocity.end(), speed.begin(), speed.end());
+  }
   state.private_pools = pools_.pools();
   return {};
 }
@@ -438,6 +488,11 @@ void Coordinator::Impl::Take(Desk::Item item) {
       session->ready = true;
       session->said = item.report.ready();
       session->state = "ready";
+      if (head_ != nullptr && session->said.private_samples() > 0) {
+        desk_.SendAway(session,
+                       "it has private samples, and with a merged head what the net makes of them "
+                       "would leave it: join without --private, or leave cluster.merged_head out");
+      }
       break;
     case proto::Report::kLeave:
       session->leaving = true;

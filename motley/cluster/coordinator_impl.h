@@ -15,6 +15,7 @@
 
 #include "motley/cluster/coordinator.h"
 #include "motley/cluster/desk.h"
+#include "motley/cluster/head_server.h"
 #include "motley/cluster/model_server.h"
 #include "motley/cluster/service.h"
 #include "motley/data/ledger.h"
@@ -28,12 +29,18 @@ inline constexpr double kLookSeconds = 0.05;
 // A model may have to travel over a slow network.
 inline constexpr double kLoadSeconds = 300.0;
 
+struct MergedHead {
+  graph::Halves halves;
+  std::unique_ptr<engine::Device> device;
+};
+
 // The coordinator's own thread: who is a member, what they are told, when a step counts.
 class Coordinator::Impl {
  public:
   Impl(const CoordinatorOptions& options, const proto::Job& job, graph::Graph graph,
-       const data::DataPair& data, run::TrainState& state, run::Pools pools,
-       plan::Controller& controller, const base::Clock& clock, const CoordinatorHooks& hooks);
+       std::optional<MergedHead> merged, const data::DataPair& data, run::TrainState& state,
+       run::Pools pools, plan::Controller& controller, const base::Clock& clock,
+       const CoordinatorHooks& hooks);
   ~Impl();
 
   base::Status Listen();
@@ -98,6 +105,16 @@ class Coordinator::Impl {
   // Gives a group its next samples; false when there are none left that it could compute.
   bool Begin(int number, Group& group, const optim::SgdOptions& sgd);
   void BeginReduction(int number, Group& group, const optim::SgdOptions& sgd);
+  // False when the group's head step has failed, or is not finite.
+  bool HeadIsWell(int number) const;
+  base::Status HeadStatus(int number) const;
+  // All samples of the group are there, and it is not their fault that nothing comes back.
+  bool HeadIsAtWork(int number, const Group& group) const;
+  void BeginHead(int number, const Group& group, const optim::SgdOptions& sgd);
+  // The head's weights go to all members that do not have them.
+  void SendHead();
+  // Forgets the open step of a group, if it has one.
+  void Discard(int number);
   proto::Order TrainOrder(const Group& group, const optim::SgdOptions& sgd) const;
   // After how many seconds a member stops with what it has; 0: it takes the time it needs.
   double DeadlineOf(int number, const Group& group) const;
@@ -157,7 +174,10 @@ class Coordinator::Impl {
   Traffic traffic_;
 
   run::Pools pools_;
-  ModelServer model_;
+  const std::optional<graph::Halves> halves_;  // with a merged head
+  std::unique_ptr<HeadServer> head_;           // null: the members have the whole net
+  std::optional<std::pair<std::uint64_t, data::Permutation>> order_;  // of this epoch
+  ModelServer model_;                                                 // of the body then
   std::int64_t model_step_;       // the step that model_ holds; behind step_ with Gloo
   std::int64_t step_;             // updates that have been made
   std::uint64_t generation_ = 1;  // the last that any group has begun

@@ -82,7 +82,7 @@ void Coordinator::Impl::RemoveGone() {
       std::erase(found->second.members, member);
       NextGeneration(found->second);
       if (found->second.members.empty()) {
-        model_.Discard(found->first);
+        Discard(found->first);
         groups_.erase(found);
       }
     }
@@ -190,7 +190,7 @@ bool Coordinator::Impl::Grouped() const {
 }
 
 bool Coordinator::Impl::Regroup() {
-  for (const auto& [number, group] : groups_) model_.Discard(number);
+  for (const auto& [number, group] : groups_) Discard(number);
   groups_.clear();
   if (!options_.gloo && !Refresh(members_)) return false;
   const std::vector<int> planned = PlannedGroups();

@@ -78,11 +78,13 @@ proto::MemberStatus StatusOf(const Session& session, double now) {
 }  // namespace
 
 Desk::Desk(const CoordinatorOptions& options, const proto::Job& job, const data::DataPair& data,
-           ModelServer& model, const base::Clock& clock, const CoordinatorHooks& hooks)
+           ModelServer& model, HeadServer* head, const base::Clock& clock,
+           const CoordinatorHooks& hooks)
     : options_(options),
       job_(job),
       data_(data),
       model_(model),
+      head_(head),
       clock_(clock),
       hooks_(hooks),
       refusals_left_(kRefusalBurst) {
@@ -254,8 +256,12 @@ base::Status Desk::OnReport(const SessionPtr& session, const proto::Report& repo
 
 base::Status Desk::OnPart(const SessionPtr& session, proto::Part& part) {
   session->last_seen = clock_.Now();
-  if (part.array() != proto::ARRAY_UPDATE) return Receive(session, part);
   const StepKey key{part.generation(), part.step()};
+  if (part.array() == proto::ARRAY_ACTIVATIONS && head_ != nullptr) {
+    auto added = head_->Add(session->name, key, part.offset(), part.floats());
+    return added.ok() ? base::Status() : std::move(added).status();
+  }
+  if (part.array() != proto::ARRAY_UPDATE) return Receive(session, part);
   auto added = model_.Add(session->name, key, part.offset(), part.samples(),
                           std::move(*part.mutable_floats()));
   return added.ok() ? base::Status() : std::move(added).status();

@@ -14,6 +14,7 @@
 
 #include "motley/base/clock.h"
 #include "motley/cluster/coordinator.h"
+#include "motley/cluster/head_server.h"
 #include "motley/cluster/model_server.h"
 #include "motley/cluster/service.h"
 #include "motley/data/dataset.h"
@@ -34,7 +35,8 @@ class Desk final : public Handler {
 
   // All borrowed objects outlive the desk.
   Desk(const CoordinatorOptions& options, const proto::Job& job, const data::DataPair& data,
-       ModelServer& model, const base::Clock& clock, const CoordinatorHooks& hooks);
+       ModelServer& model, HeadServer* head, const base::Clock& clock,
+       const CoordinatorHooks& hooks);
   ~Desk() override;
 
   // For the coordinator's thread: the next report, if there is one.
@@ -91,6 +93,7 @@ class Desk final : public Handler {
   const proto::Job& job_;
   const data::DataPair& data_;
   ModelServer& model_;
+  HeadServer* const head_;  // null: the workers have the whole net
   const base::Clock& clock_;
   const CoordinatorHooks& hooks_;
 

@@ -4,11 +4,11 @@
 
 namespace motley::cluster {
 
-IncomingModel::IncomingModel(const Parts& parts, bool with_velocity)
-    : parts_(parts), with_velocity_(with_velocity) {}
+IncomingModel::IncomingModel(const Parts& parts, bool with_velocity, proto::Array array)
+    : parts_(parts), with_velocity_(with_velocity), array_(array) {}
 
 base::Status IncomingModel::Take(const proto::Part& part) {
-  const bool is_model = part.array() == proto::ARRAY_MODEL;
+  const bool is_model = part.array() == array_;
   if (!is_model && !(with_velocity_ && part.array() == proto::ARRAY_VELOCITY)) {
     return base::InvalidInput("an array that is not of the model");
   }

@@ -19,7 +19,7 @@ namespace motley::cluster {
 class IncomingModel {
  public:
   // `parts` outlives it.
-  IncomingModel(const Parts& parts, bool with_velocity);
+  IncomingModel(const Parts& parts, bool with_velocity, proto::Array array = proto::ARRAY_MODEL);
 
   // Refuses what is no part of such a state.
   base::Status Take(const proto::Part& part);
@@ -32,6 +32,7 @@ class IncomingModel {
  private:
   const Parts& parts_;
   const bool with_velocity_;
+  const proto::Array array_;
   StepKey key_;
   std::vector<float> model_, velocity_;
   std::vector<bool> seen_;    // by part; the velocity's after the model's

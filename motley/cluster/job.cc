@@ -34,6 +34,7 @@ proto::Job MakeJob(const JobSource& source, const graph::Graph& graph, const dat
   job.set_seed(source.seed);
   job.set_bn_batch(source.bn_batch);
   job.set_batch(source.batch);
+  job.set_merged_head(source.merged_head);
   job.set_data(source.data);
   job.set_test_data(source.test_data);
   job.set_resize_height(source.resize_height);

@@ -21,6 +21,7 @@ struct JobSource {
   std::uint64_t seed = 1;
   std::int64_t bn_batch = 0;
   std::int64_t batch = 0;
+  bool merged_head = false;
   std::string data, test_data;  // as a worker may find its own copy
   int resize_height = 0, resize_width = 0;
   data::Transform train_transform;

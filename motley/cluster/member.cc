@@ -174,7 +174,7 @@ void Member::ReadParts() {
     last_heard_ = clock_.Now();
     {
       const std::lock_guard lock(mutex_);
-      status = incoming_->Take(part);
+      status = Receive(part);
     }
     changed_.notify_all();
   }
@@ -187,7 +187,26 @@ void Member::ReadParts() {
   work_context_.TryCancel();
 }
 
+base::Status Member::Receive(const proto::Part& part) {
+  if (boundary_ == nullptr || part.array() == proto::ARRAY_MODEL) return incoming_->Take(part);
+  if (part.array() == proto::ARRAY_HEAD) return incoming_head_->Take(part);
+  if (part.array() == proto::ARRAY_ACTIVATIONS) return boundary_->Take(part);
+  return base::InvalidInput("an array that is not of the model");
+}
+
 // --- Orders -------------------------------------------------------------------------------------
+
+base::Status Member::MakeDevices() {
+  engine::DeviceOptions options = options_.device;
+  options.bn_batch = joined_.job().bn_batch();
+  const auto make = options_.make_device ? options_.make_device : engine::native::MakeNativeDevice;
+  MOTLEY_ASSIGN_OR_RETURN(workshop_.device, make(workshop_.graph, options));
+  if (!joined_.job().merged_head()) return {};
+  MOTLEY_ASSIGN_OR_RETURN(graph::Halves halves, graph::Split(*workshop_.graph));
+  MOTLEY_ASSIGN_OR_RETURN(
+      workshop_.body, make(std::make_shared<const graph::Graph>(std::move(halves.body)), options));
+  return {};
+}
 
 base::Status Member::Prepare() {
   const std::string job = joined_.job().SerializeAsString();
@@ -195,12 +214,7 @@ base::Status Member::Prepare() {
     workshop_ = {};
     MOTLEY_ASSIGN_OR_RETURN(graph::Graph graph, BuildGraph(joined_.job()));
     workshop_.graph = std::make_shared<const graph::Graph>(std::move(graph));
-    engine::DeviceOptions device = options_.device;
-    device.bn_batch = joined_.job().bn_batch();
-    MOTLEY_ASSIGN_OR_RETURN(workshop_.device,
-                            options_.make_device
-                                ? options_.make_device(workshop_.graph, device)
-                                : engine::native::MakeNativeDevice(workshop_.graph, device));
+    MOTLEY_RETURN_IF_ERROR(MakeDevices());
     workshop_.own_data = FindOwnCopy(options_, joined_.job());
     MOTLEY_ASSIGN_OR_RETURN(workshop_.private_data, OpenPrivate(options_, joined_.job()));
     MOTLEY_RETURN_IF_ERROR(Probe());
@@ -210,9 +224,16 @@ base::Status Member::Prepare() {
     auto meter = energy::OpenMeter(options_.sysfs, clock_);
     if (meter.ok()) meter_ = std::move(meter).value();
   }
-  parameters_ = static_cast<std::size_t>(workshop_.graph->parameter_count());
-  parts_ =
-      std::make_unique<Parts>(workshop_.graph->parameter_count(), workshop_.graph->buffer_count());
+  const graph::Graph& trained = trainer().graph();
+  parameters_ = static_cast<std::size_t>(trained.parameter_count());
+  parts_ = std::make_unique<Parts>(trained.parameter_count(), trained.buffer_count());
+  if (workshop_.body != nullptr) {
+    boundary_ = std::make_unique<Boundary>(trained.num_classes(), parts_out_);
+    head_parts_ =
+        std::make_unique<Parts>(workshop_.graph->parameter_count() - trained.parameter_count(), 0);
+    incoming_head_ =
+        std::make_unique<IncomingModel>(*head_parts_, /*with_velocity=*/false, proto::ARRAY_HEAD);
+  }
   progress_ = std::make_unique<PartProgress>(*parts_);
   incoming_ = std::make_unique<IncomingModel>(*parts_, joined_.gloo());
   MOTLEY_ASSIGN_OR_RETURN(data_, WorkerData::Open(options_, joined_.job(), workshop_.own_data,
@@ -233,8 +254,8 @@ base::Status Member::Probe() {
                           .on_progress = options_.on_note};
   const int threads =
       options_.device.threads > 0 ? options_.device.threads : engine::native::UsableCores();
-  probe.key = run::ProbeKey(*workshop_.device, probe.batch, probe.multiple, threads);
-  MOTLEY_ASSIGN_OR_RETURN(workshop_.probed, run::Probe(*workshop_.device, probe, clock_));
+  probe.key = run::ProbeKey(trainer(), probe.batch, probe.multiple, threads);
+  MOTLEY_ASSIGN_OR_RETURN(workshop_.probed, run::Probe(trainer(), probe, clock_));
   return {};
 }
 
@@ -300,9 +321,9 @@ base::Status Member::Do(const proto::Order& order) {
   }
 }
 
-base::Status Member::AwaitIncoming(const StepKey& key) {
+base::Status Member::Await(const IncomingModel& incoming, const StepKey& key) {
   std::unique_lock lock(mutex_);
-  while (!incoming_->Complete(key)) {
+  while (!incoming.Complete(key)) {
     if (cancel_ || lost_) return base::Cancelled("a newer generation has begun");
     changed_.wait_for(lock, kLook);
   }
@@ -375,6 +396,11 @@ base::Status Member::Train(const proto::Order& order) {
   progress_->Restart();
   if (reducer_ != nullptr) reducer_->Begin(update_);
   auto result = Compute(order, batch);
+  if (boundary_ != nullptr && !boundary_->finite()) {
+    finite_ = false;  // and there is no gradient: all that is left is to say so
+    ReportDone(order, {}, waited);
+    return {};
+  }
   if (!result.ok()) return std::move(result).status();
   report_.samples += result->samples_done;
   if (reducer_ != nullptr) {
@@ -420,6 +446,12 @@ base::Result<engine::StepResult> Member::Compute(const proto::Order& order,
   request.buffer_sums = sums;
   const double limit = order.train().deadline_seconds();
   if (limit > 0.0) request.deadline = clock_.Now() + limit;
+  if (boundary_ != nullptr) {
+    boundary_->Begin(key, batch.size());
+    request.on_boundary = [&](const engine::Crossing& crossing) {
+      return boundary_->Cross(crossing, cancel_);
+    };
+  }
   std::int64_t announced = 0;
   std::vector<std::pair<std::int64_t, std::int64_t>> held;
   request.on_bucket = [&](std::int64_t offset, std::int64_t count) {
@@ -432,7 +464,8 @@ base::Result<engine::StepResult> Member::Compute(const proto::Order& order,
       held.emplace_back(offset, count);
     }
   };
-  MOTLEY_ASSIGN_OR_RETURN(result, workshop_.device->Step(request));
+  MOTLEY_ASSIGN_OR_RETURN(result, trainer().Step(request));
+  if (boundary_ != nullptr) result.seconds -= boundary_->wait_seconds();
   if (cancel_) return base::Cancelled("a newer generation has begun");
   const bool whole = result.samples_done == batch.size();
   if ((!whole && limit <= 0.0) || announced != all) {
@@ -464,6 +497,15 @@ void Member::Announce(const StepKey& key, std::int64_t offset, std::int64_t coun
   }
 }
 
+base::Result<std::span<const float>> Member::WholeWeights(const proto::Order& order) {
+  if (boundary_ == nullptr) return std::span<const float>(weights());
+  MOTLEY_RETURN_IF_ERROR(Await(*incoming_head_, KeyOf(order)));
+  whole_.assign(weights().begin(), weights().end());
+  const std::lock_guard lock(mutex_);
+  whole_.insert(whole_.end(), incoming_head_->model().begin(), incoming_head_->model().end());
+  return std::span<const float>(whole_);
+}
+
 base::Status Member::Evaluate(const proto::Order& order) {
   MOTLEY_RETURN_IF_ERROR(Advance(order));
   const proto::Evaluate& wanted = order.evaluate();
@@ -472,6 +514,7 @@ base::Status Member::Evaluate(const proto::Order& order) {
     return base::InvalidInput("samples {} to {} of a test set of {}", wanted.begin(), wanted.end(),
                               size);
   }
+  MOTLEY_ASSIGN_OR_RETURN(const std::span<const float> trained, WholeWeights(order));
   const std::int64_t batch = std::max<std::int64_t>(1, joined_.job().batch());
   constexpr std::int64_t kAhead = 4;
   data::Loader loader(data_->test(), data_->test_transform(),
@@ -491,7 +534,7 @@ base::Status Member::Evaluate(const proto::Order& order) {
     MOTLEY_ASSIGN_OR_RETURN(
         const engine::StepResult part,
         workshop_.device->Forward(
-            {.weights = weights(), .buffers = buffers(), .batch = &samples, .logits = {}}));
+            {.weights = trained, .buffers = buffers(), .batch = &samples, .logits = {}}));
     total.loss_sum += part.loss_sum;
     total.correct += part.correct;
     total.samples_done += part.samples_done;

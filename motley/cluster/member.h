@@ -14,6 +14,7 @@
 
 #include "motley/base/clock.h"
 #include "motley/base/status.h"
+#include "motley/cluster/boundary.h"
 #include "motley/cluster/gloo_reducer.h"
 #include "motley/cluster/incoming_model.h"
 #include "motley/cluster/link.h"
@@ -35,6 +36,7 @@ struct Workshop {
   std::string job;  // that it is for, as bytes
   std::shared_ptr<const graph::Graph> graph;
   std::unique_ptr<engine::Device> device;
+  std::unique_ptr<engine::Device> body;  // with a merged head: what training computes
   data::DataPair own_data;
   std::shared_ptr<const data::Dataset> private_data;
   run::Probed probed;
@@ -64,7 +66,12 @@ class Member {
 
   base::Status Open();
   base::Status Prepare();
+  // What this worker computes in training: the net, or its body.
+  engine::Device& trainer() const { return *(workshop_.body ? workshop_.body : workshop_.device); }
+  base::Status MakeDevices();
   base::Status Probe();
+  // An array that has come.
+  base::Status Receive(const proto::Part& part);
   void ReportReady();
   void ReadOrders();
   void WriteReports();
@@ -89,7 +96,10 @@ class Member {
   base::Status Advance(const proto::Order& order);
   // The update is over so many samples.
   base::Status ApplyPending(const proto::Order& order);
-  base::Status AwaitIncoming(const StepKey& key);
+  base::Status AwaitIncoming(const StepKey& key) { return Await(*incoming_, key); }
+  base::Status Await(const IncomingModel& incoming, const StepKey& key);
+  // The weights of the whole net, as an order wants them.
+  base::Result<std::span<const float>> WholeWeights(const proto::Order& order);
   void ReportDone(const proto::Order& order, const engine::StepResult& result, double wait_seconds);
   void ReportFailed(std::uint64_t generation, const base::Status& status, bool group);
 
@@ -110,6 +120,7 @@ class Member {
   std::unique_ptr<Parts> parts_;
   std::unique_ptr<WorkerData> data_;
   std::vector<float> model_, velocity_;
+  std::vector<float> whole_;  // the weights with those of a merged head, in an evaluation
   std::int64_t model_step_ = -1;
   // Gradient sum, then sums of statistics. Anew in each generation: what is still being sent of an
   // older one must not change.
@@ -135,6 +146,10 @@ class Member {
   std::condition_variable changed_;
   std::deque<proto::Order> orders_;
   std::unique_ptr<IncomingModel> incoming_;
+  // With a merged head.
+  std::unique_ptr<Boundary> boundary_;
+  std::unique_ptr<Parts> head_parts_;
+  std::unique_ptr<IncomingModel> incoming_head_;
   bool lost_ = false;
   std::string lost_reason_;
   std::uint64_t computing_ = 0;  // generation

@@ -108,6 +108,18 @@ grpc::Status Service::Work(grpc::ServerContext* context,
   return Leave(caller, session, /*work=*/true, status);
 }
 
+void Service::Count(const proto::Part& part) {
+  const std::int64_t bytes = ByteSize(part);
+  switch (part.array()) {
+    case proto::ARRAY_UPDATE:
+      return traffic_.Gradient(bytes);
+    case proto::ARRAY_ACTIVATIONS:
+      return traffic_.Activations(bytes);
+    default:
+      return traffic_.Weights(bytes);
+  }
+}
+
 grpc::Status Service::Exchange(grpc::ServerContext* context,
                                grpc::ServerReaderWriter<proto::Part, proto::Part>* stream) {
   const Caller caller = CallerOf(*context);
@@ -121,14 +133,13 @@ grpc::Status Service::Exchange(grpc::ServerContext* context,
       if (!item) continue;
       Fill(*item, part);
       if (!stream->Write(part)) break;
-      traffic_.Weights(ByteSize(part));
+      Count(part);
     }
   });
   proto::Part part;
   base::Status status;
   while (status.ok() && stream->Read(&part)) {
-    const std::int64_t bytes = ByteSize(part);
-    part.array() == proto::ARRAY_UPDATE ? traffic_.Gradient(bytes) : traffic_.Weights(bytes);
+    Count(part);
     status = handler_.OnPart(session, part);
   }
   session->Close(status.ok() ? "connection lost" : status.message());

@@ -70,6 +70,7 @@ class Service final : public proto::Cluster::Service {
   grpc::Status Leave(const Caller& caller, const SessionPtr& session, bool work,
                      const base::Status& status);
   grpc::Status Refuse(const Caller& caller, const std::string& call, const base::Status& status);
+  void Count(const proto::Part& part);
 
   Handler& handler_;
   Traffic& traffic_;

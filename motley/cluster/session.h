@@ -64,6 +64,7 @@ class Session {
   bool ready = false, leaving = false, told = false;
   std::int64_t version = -1;        // of the model that it has, or that is on its way to it,
   std::int64_t committed = 0;       // and samples in the last update of that
+  StepKey has_head;                 // the order for which the weights of the head went there
   StepKey ordered;                  // the last order,
   std::optional<proto::Done> done;  // what it has answered, and when,
   double answered = 0.0;

@@ -275,6 +275,7 @@ TestCluster::TestCluster(Options options)
   source.onnx = OnnxOf(job, folder_);
   source.bn_batch = job.bn_batch;
   source.batch = job.batch;
+  source.merged_head = options_.merged_head;
   source.train_transform = train_options_.train_transform;
   const proto::Job message = MakeJob(source, graph, data_);
   state = run::Trainer::Fresh(graph::InitialModel(graph, 1), *data_.train);
@@ -285,6 +286,7 @@ TestCluster::TestCluster(Options options)
                                  .gloo = options_.gloo,
                                  .heartbeat_seconds = options_.heartbeat_seconds,
                                  .step_seconds = options_.step_seconds,
+                                 .head_threads = 1,
                                  .max_staleness = options_.max_staleness};
   if (!options_.folder.empty()) {
     train_options_.checkpoints = folder_ / "checkpoints";

@@ -96,6 +96,7 @@ class TestCluster {
   struct Options {
     SmallJob job;
     bool gloo = false;
+    bool merged_head = false;
     int min_workers = 1;
     std::vector<std::int64_t> shares = {1};
     double heartbeat_seconds = 0.5;

@@ -55,10 +55,15 @@ INSTANTIATE_TEST_SUITE_P(Workers, ClusterSizeTest,
                                   (param_info.param.gloo ? "ByGloo" : "ByTheServer");
                          });
 
-class ReductionTest : public testing::TestWithParam<bool> {
+enum class Way { kServer, kGloo, kMergedHead };
+
+class ReductionTest : public testing::TestWithParam<Way> {
  protected:
   TestCluster::Options Options(int min_workers = 2) const {
-    return {.gloo = GetParam(), .min_workers = min_workers, .shares = {2, 1, 3}};
+    return {.gloo = GetParam() == Way::kGloo,
+            .merged_head = GetParam() == Way::kMergedHead,
+            .min_workers = min_workers,
+            .shares = {2, 1, 3}};
   }
 };
 
@@ -237,9 +242,18 @@ TEST_P(ReductionTest, WorkersWaitForACoordinatorThatComesBackAndGoOnWithItsCheck
   std::filesystem::remove_all(folder);
 }
 
-INSTANTIATE_TEST_SUITE_P(Both, ReductionTest, testing::Values(false, true),
+INSTANTIATE_TEST_SUITE_P(Ways, ReductionTest,
+                         testing::Values(Way::kServer, Way::kGloo, Way::kMergedHead),
                          [](const auto& param_info) {
-                           return param_info.param ? "ByGloo" : "ByTheServer";
+                           switch (param_info.param) {
+                             case Way::kServer:
+                               return "ByTheServer";
+                             case Way::kGloo:
+                               return "ByGloo";
+                             case Way::kMergedHead:
+                               break;
+                           }
+                           return "WithAMergedHead";
                          });
 
 }  // namespace
