@@ -75,6 +75,9 @@ void AddSimulate(CLI::App& app, SimulateArgs& args, const Environment& environme
   AddRun(*verb, args.run);
   verb->add_flag("--time-only", args.time_only,
                  "Compute no gradients: how long it takes, and how stale updates are");
+  verb->add_flag("--predict", args.predict,
+                 "Run nothing: seconds per update by formula, for several numbers of groups, with "
+                 "and without a merged head");
   AddJson(*verb, args.json);
   verb->callback([&] { command = [&] { return Simulate(args, environment); }; });
 }

@@ -185,11 +185,6 @@ Result<int> ClusterRun::Run() {
   MOTLEY_ASSIGN_OR_RETURN(const run::TrainOptions train, MakeOptions(plan));
   const bool trusted = job.cluster.trusted_network && !options.listen.empty();
   options.gloo = trusted && job.cluster.groups == 1;
-  if (job.cluster.merged_head) {
-    MOTLEY_RETURN_IF_ERROR(
-        cluster::SplitForMergedHead(plan.prepared.model.graph, job.train.bn_batch, options.gloo)
-            .status());
-  }
   std::vector<cluster::WorkerOptions> workers;
   if (options.listen.empty() || !job.devices.empty()) {
     MOTLEY_ASSIGN_OR_RETURN(workers, OwnWorkers(plan, environment, clock));

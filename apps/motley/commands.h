@@ -41,6 +41,7 @@ base::Result<int> Train(const TrainArgs& args, const Environment& environment);
 struct SimulateArgs {
   RunArgs run;
   bool time_only = false;  // no gradients
+  bool predict = false;    // no run at all
   bool json = false;
 };
 base::Result<int> Simulate(const SimulateArgs& args, const Environment& environment);

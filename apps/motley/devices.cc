@@ -136,10 +136,12 @@ Result<std::vector<cluster::WorkerOptions>> OwnWorkers(const TrainPlan& plan,
     options.device_name = fmt::format("{}, {} {}", (*made)->kind(), options.device.threads,
                                       options.device.threads == 1 ? "thread" : "threads");
     const auto ready = std::make_shared<std::unique_ptr<engine::Device>>(std::move(made).value());
-    options.make_device = [ready](const auto&,
-                                  const auto&) -> Result<std::unique_ptr<engine::Device>> {
-      if (*ready == nullptr) return base::Internal("its device was given away before");
-      return std::move(*ready);
+    // The whole net is asked for first, and with a merged head its body after that.
+    options.make_device = [ready, device, pace = PaceOf(job, device, start), &clock](
+                              const auto& net,
+                              const auto& how) -> Result<std::unique_ptr<engine::Device>> {
+      if (*ready != nullptr) return std::move(*ready);
+      return MakeDevice(device, pace, net, how, clock);
     };
     workers.push_back(std::move(options));
   }

@@ -136,6 +136,12 @@ Status CheckTogether(const ResolvedJob& resolved) {
                         resolved.Place("cluster.merged_head"))
         .WithFix("leave it or device.private out");
   }
+  const auto is_native = [](const Job::Device& device) { return device.kind == "native"; };
+  if (job.cluster.merged_head && !std::all_of(job.devices.begin(), job.devices.end(), is_native)) {
+    return InvalidInput("{}: only native devices can compute a part of a net",
+                        resolved.Place("cluster.merged_head"))
+        .WithFix("leave it out, or use kind = \"native\"");
+  }
   if (job.cluster.groups > 1 && job.train.objective == "energy") {
     return InvalidInput("{}: objective = \"energy\" knows one group only",
                         resolved.Place("cluster.groups"))

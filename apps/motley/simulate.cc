@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <limits>
 #include <map>
 #include <memory>
 #include <utility>
@@ -7,6 +9,7 @@
 #include "apps/motley/cluster_run.h"
 #include "apps/motley/commands.h"
 #include "apps/motley/devices.h"
+#include "apps/motley/predict.h"
 #include "apps/motley/progress.h"
 #include "apps/motley/signals.h"
 #include "apps/motley/train_plan.h"
@@ -163,6 +166,31 @@ base::Status CheckVirtual(const ResolvedJob& resolved, bool time_only) {
   return {};
 }
 
+int ShowPredictions(const TrainPlan& plan, const std::vector<sim::VirtualDevice>& devices,
+                    bool json) {
+  const Job& job = plan.resolved.job;
+  double speed = 0.0, fastest = std::numeric_limits<double>::infinity();
+  for (const sim::VirtualDevice& device : devices) {
+    const double seconds = device.curve.At(job.train.batch);
+    fastest = std::min(fastest, seconds);
+    speed += device.pace.speed / seconds;
+  }
+  const Predictions predictions =
+      Predict({.graph = plan.prepared.model.graph,
+               .batch = job.train.batch,
+               .devices = static_cast<int>(devices.size()),
+               .batch_seconds = static_cast<double>(devices.size()) / speed,
+               .server_seconds = fastest,
+               .update_seconds = 1e-3 * job.network.server_ms,
+               .bytes_per_second = kBytesPerGigabit * job.network.bandwidth_gbit});
+  if (json) {
+    fmt::print("{}\n", Dump(PredictionsJson(predictions)));
+  } else {
+    PrintPredictions(predictions, stdout);
+  }
+  return kExitDone;
+}
+
 }  // namespace
 
 Result<int> Simulate(const SimulateArgs& args, const Environment& environment) {
@@ -170,7 +198,7 @@ Result<int> Simulate(const SimulateArgs& args, const Environment& environment) {
   const base::RealClock real;
   ProgressView view(Console::Of(args.json ? stderr : stdout, environment), real);
   MOTLEY_ASSIGN_OR_RETURN(TrainPlan plan, MakePlan(args.run, {}, environment, view));
-  MOTLEY_RETURN_IF_ERROR(CheckVirtual(plan.resolved, args.time_only));
+  if (!args.predict) MOTLEY_RETURN_IF_ERROR(CheckVirtual(plan.resolved, args.time_only));
   plan.time_only = args.time_only;
   MOTLEY_ASSIGN_OR_RETURN(run::TrainOptions options, MakeOptions(plan));
   // There is nothing to go on with.
@@ -178,6 +206,7 @@ Result<int> Simulate(const SimulateArgs& args, const Environment& environment) {
   const auto graph = std::make_shared<const graph::Graph>(plan.prepared.model.graph);
   MOTLEY_ASSIGN_OR_RETURN(std::vector<sim::VirtualDevice> devices,
                           MakeDevices(plan, environment, graph, view));
+  if (args.predict) return ShowPredictions(plan, devices, args.json);
   engine::DeviceOptions computing;
   computing.bn_batch = plan.resolved.job.train.bn_batch;
   computing.kernel_cache = KernelCacheFile(environment);

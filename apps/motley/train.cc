@@ -55,6 +55,11 @@ class EnergyAccount {
 Result<int> Run(const TrainPlan& plan, const Environment& environment, bool json,
                 ProgressView& view) {
   MOTLEY_ASSIGN_OR_RETURN(const run::TrainOptions options, MakeOptions(plan));
+  if (plan.resolved.job.cluster.merged_head) {
+    return base::InvalidInput("{}: there is one device only, and it has the whole net",
+                              plan.resolved.Place("cluster.merged_head"))
+        .WithFix("leave it out, or describe several [[device]]");
+  }
   const base::RealClock clock;
   MOTLEY_ASSIGN_OR_RETURN(const std::unique_ptr<engine::Device> device,
                           MakeOnlyDevice(plan, environment, clock));

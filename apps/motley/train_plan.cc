@@ -3,6 +3,8 @@
 #include <ctime>
 #include <utility>
 
+#include "motley/cluster/coordinator.h"
+
 namespace motley::app {
 namespace {
 
@@ -92,6 +94,13 @@ Result<TrainPlan> MakePlan(const RunArgs& args, const PlanOptions& options,
                          .load_weights = !point,
                          .onnx_copy = point ? point->files.onnx() : std::filesystem::path(),
                          .on_progress = [&](const std::string& text) { view.Line(text); }}));
+  const Job::Cluster& cluster = resolved.job.cluster;
+  if (cluster.merged_head) {
+    MOTLEY_RETURN_IF_ERROR(
+        cluster::SplitForMergedHead(prepared.model.graph, resolved.job.train.bn_batch,
+                                    cluster.trusted_network && cluster.groups == 1)
+            .status());
+  }
   std::optional<run::TrainState> resumed;
   if (point) {
     MOTLEY_ASSIGN_OR_RETURN(resumed,

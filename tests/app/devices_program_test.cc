@@ -110,6 +110,56 @@ TEST_F(DevicesProgramTest, TwoGroupsTrainWithoutWaitingForEachOther) {
   EXPECT_TRUE(Says(why.out, "momentum")) << why.out;
 }
 
+constexpr const char* kFourGroups = R"(
+[data]
+train = "idx:data"
+[train]
+batch = 2
+epochs = 2
+learning_rate = 0.001
+[[device]]
+name = "d"
+count = 4
+fixed_ms = 0
+sample_ms = 10
+service = "exponential"
+[cluster]
+groups = 4
+)";
+
+TEST_F(DevicesProgramTest, AMergedHeadTrainsInTheCoordinator) {
+  WriteJob(std::string(kTwoThrottled) + "[cluster]\nmerged_head = true\n");
+  const Outcome outcome = Run({"train", "job.toml", "--out", "run"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  const json summary = Summary("run");
+  EXPECT_EQ(summary.at("samples"), 8000);
+  // lenet: 800 numbers of every sample cross, there and back.
+  const double expected = 2.0 * 8000 * 800 * 4;
+  EXPECT_NEAR(summary.at("bytes_sent").at("activations").get<double>(), expected, 0.05 * expected);
+
+  WriteJob("[data]\ntrain = \"glyphs\"\n[cluster]\nmerged_head = true\n");
+  const Outcome one = Run({"train", "job.toml", "--out", "one"});
+  EXPECT_EQ(one.exit_code, 2);
+  EXPECT_TRUE(Says(one.err, "one device only")) << one.err;
+  EXPECT_FALSE(fs::exists(folder() / "one"));
+}
+
+TEST_F(DevicesProgramTest, PredictsSecondsPerUpdateWithAndWithoutAMergedHead) {
+  WriteSmallIdx(folder() / "data", 160, 40);
+  WriteJob(kFourGroups);
+  const Outcome outcome = Run({"simulate", "job.toml", "--predict", "--json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const json rows = json::parse(outcome.out).at("seconds_per_update");
+  ASSERT_EQ(rows.size(), 3U);
+  EXPECT_EQ(rows[2].at("groups"), 4);
+  // Two samples of 10 ms on each of four devices that do not wait.
+  EXPECT_NEAR(rows[2].at("closed_form").get<double>(), 0.005, 0.0025);
+  EXPECT_GT(rows[0].at("merged_closed_form"), 0.0);
+  const Outcome table = Run({"simulate", "job.toml", "--predict"});
+  EXPECT_TRUE(Says(table.out, "merged head")) << table.out;
+  EXPECT_FALSE(fs::exists(folder() / "runs"));
+}
+
 TEST_F(DevicesProgramTest, APrivateFolderThatDoesNotExistIsRefusedByItsKey) {
   WriteJob(
       "[data]\ntrain = \"glyphs\"\n[[device]]\n[[device]]\nname = \"csd\"\nprivate = "
@@ -180,23 +230,6 @@ TEST_F(DevicesProgramTest, SimulatesThreeDevicesTheSameEveryTime) {
   for (const json& device : a.at("devices")) EXPECT_GT(device.at("samples"), 0) << device;
   EXPECT_GE(a.at("devices")[1].at("samples"), 2 * 24);
 }
-
-constexpr const char* kFourGroups = R"(
-[data]
-train = "idx:data"
-[train]
-batch = 2
-epochs = 2
-learning_rate = 0.001
-[[device]]
-name = "d"
-count = 4
-fixed_ms = 0
-sample_ms = 10
-service = "exponential"
-[cluster]
-groups = 4
-)";
 
 TEST_F(DevicesProgramTest, SimulatesGroupsAndCorrectsTheMomentum) {
   WriteSmallIdx(folder() / "data", 160, 40);

@@ -220,6 +220,11 @@ INSTANTIATE_TEST_SUITE_P(
                     {"device.watts_busy", "a has no watts", "give watts_idle and watts_busy"}},
         RefusalCase{"[[device]]\nkind = \"torch:cpu\"\ncores = [0]",
                     {"job.toml:3:1", "device.cores", "only native devices"}},
+        RefusalCase{"[[device]]\n[[device]]\nname = \"csd\"\nprivate = "
+                    "\"x\"\n[cluster]\nmerged_head = true",
+                    {"job.toml:6:1", "cluster.merged_head", "private samples"}},
+        RefusalCase{"[[device]]\nkind = \"torch:cpu\"\n[cluster]\nmerged_head = true",
+                    {"job.toml:4:1", "cluster.merged_head", "native devices"}},
         RefusalCase{"[cluster]\ngroups = 4\nmax_staleness = 2",
                     {"job.toml:3:1", "cluster.max_staleness", "up to 3 updates stale"}},
         RefusalCase{"[[device]]\nfixed_ms = 1", {"job.toml:2:1", "sample_ms", "go together"}},
