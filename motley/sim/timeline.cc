@@ -50,6 +50,8 @@ void Timeline::Begin(int group, double now, std::span<const Work> work, bool alo
   Step& step = steps_[static_cast<std::size_t>(group)];
   MOTLEY_CHECK(!step.under_way, "group {} is in a step", group);
   step = {.under_way = true, .begin = now, .computed = now, .read = updates_, .alone = alone};
+  step.members.reserve(work.size());
+  step.compute_seconds.reserve(work.size());
   for (const Work& one : work) {
     MOTLEY_CHECK(group_of_[one.device] < 0, "device {} is in a step", one.device);
     group_of_[one.device] = group;

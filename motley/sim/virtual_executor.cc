@@ -348,6 +348,7 @@ base::Result<run::Update> VirtualExecutor::Apply(const Timeline::Event& event,
   for (const run::Pools::Part& part : flight.parts) {
     MOTLEY_RETURN_IF_ERROR(pools_.Commit(part, {{0, part.samples()}}));
   }
+  done.parts.reserve(flight.work.size());
   for (std::size_t k = 0; k < flight.work.size(); ++k) {
     const auto& [device, samples] = flight.work[k];
     totals_[device].samples += samples;
