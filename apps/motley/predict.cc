@@ -30,7 +30,7 @@ Predictions Predict(const PredictionInput& input) {
                         .body_bytes = Bytes(input.graph),
                         .bytes_per_second = input.bytes_per_second};
   result.weight_bytes = 2.0 * costs.body_bytes;
-  auto halves = graph::Split(input.graph);
+  const auto& halves = input.halves;
   result.head = halves.ok() ? base::Status() : halves.status();
   if (halves.ok()) {
     const double share = Flops(halves->head) / (Flops(halves->body) + Flops(halves->head));
@@ -42,7 +42,7 @@ Predictions Predict(const PredictionInput& input) {
     costs.activation_bytes = 4.0 * static_cast<double>(input.batch) *
                              static_cast<double>(graph::Count(halves->head.input_shape()));
     result.activation_bytes = 2.0 * costs.activation_bytes;
-    result.merged_bytes = 2.0 * (costs.body_bytes + costs.activation_bytes);
+    result.body_bytes = 2.0 * costs.body_bytes;
   }
   costs.update_seconds_per_byte = input.update_seconds / Bytes(input.graph);
   std::vector<int> counts;
@@ -55,7 +55,7 @@ Predictions Predict(const PredictionInput& input) {
                    .queueing = Queueing(whole, input.devices, groups)};
     if (halves.ok()) {
       const plan::UpdateCosts merged =
-          plan::WithMergedHead(costs, std::max(1, input.devices / groups));
+          plan::WithMergedHead(costs, static_cast<double>(input.devices) / groups);
       row.merged_closed_form = plan::ClosedFormSeconds(merged, input.devices, groups);
       row.merged_queueing = Queueing(merged, input.devices, groups);
     }
@@ -83,8 +83,7 @@ void PrintPredictions(const Predictions& predictions, std::FILE* out) {
     fmt::print(out,
                "; with a merged head a group's moves {:.1f} MB of activations, and a device's "
                "{:.1f} MB of weights and gradients\n",
-               1e-6 * predictions.activation_bytes,
-               1e-6 * (predictions.merged_bytes - predictions.activation_bytes));
+               1e-6 * predictions.activation_bytes, 1e-6 * predictions.body_bytes);
   } else {
     fmt::print(out, "\nno merged head: {}\n", predictions.head.message());
   }
@@ -94,9 +93,8 @@ nlohmann::ordered_json PredictionsJson(const Predictions& predictions) {
   nlohmann::ordered_json json;
   json["weight_bytes"] = predictions.weight_bytes;
   if (predictions.head.ok()) {
-    json["merged_head"] = {
-        {"activation_bytes", predictions.activation_bytes},
-        {"weight_bytes", predictions.merged_bytes - predictions.activation_bytes}};
+    json["merged_head"] = {{"activation_bytes", predictions.activation_bytes},
+                           {"weight_bytes", predictions.body_bytes}};
   } else {
     json["merged_head"] = nullptr;
     json["no_merged_head"] = predictions.head.message();

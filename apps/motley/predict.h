@@ -16,7 +16,8 @@ namespace motley::app {
 // What predictions are made from: equal devices, each of the mean speed of the job's.
 struct PredictionInput {
   const graph::Graph& graph;
-  std::int64_t batch = 0;  // of a group's step
+  const base::Result<graph::Halves>& halves;  // or why it cannot have a merged head
+  std::int64_t batch = 0;                     // of a group's step
   int devices = 0;
   double batch_seconds = 0.0;     // of one such device for the whole batch
   double server_seconds = 0.0;    // of the machine that would compute a merged head, for the batch
@@ -33,8 +34,9 @@ struct Prediction {
 
 struct Predictions {
   std::vector<Prediction> rows;  // 1, 2, 4, … groups, and one for each device
-  // That a group's step moves, both ways.
-  double weight_bytes = 0.0, merged_bytes = 0.0, activation_bytes = 0.0;
+  // Both ways: weights and gradients of a device's step, with a merged head those of the body, and
+  // the activations of a group's step.
+  double weight_bytes = 0.0, body_bytes = 0.0, activation_bytes = 0.0;
   base::Status head;  // why there is no merged head; ok when there is
 };
 

@@ -14,6 +14,7 @@
 #include "apps/motley/signals.h"
 #include "apps/motley/train_plan.h"
 #include "motley/base/clock.h"
+#include "motley/cluster/coordinator.h"
 #include "motley/run/loop.h"
 #include "motley/run/probe.h"
 #include "motley/sim/virtual_executor.h"
@@ -175,8 +176,11 @@ int ShowPredictions(const TrainPlan& plan, const std::vector<sim::VirtualDevice>
     fastest = std::min(fastest, seconds);
     speed += device.pace.speed / seconds;
   }
+  const auto halves =
+      cluster::SplitForMergedHead(plan.prepared.model.graph, job.train.bn_batch, /*gloo=*/false);
   const Predictions predictions =
       Predict({.graph = plan.prepared.model.graph,
+               .halves = halves,
                .batch = job.train.batch,
                .devices = static_cast<int>(devices.size()),
                .batch_seconds = static_cast<double>(devices.size()) / speed,

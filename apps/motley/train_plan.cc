@@ -96,10 +96,11 @@ Result<TrainPlan> MakePlan(const RunArgs& args, const PlanOptions& options,
                          .on_progress = [&](const std::string& text) { view.Line(text); }}));
   const Job::Cluster& cluster = resolved.job.cluster;
   if (cluster.merged_head) {
-    MOTLEY_RETURN_IF_ERROR(
-        cluster::SplitForMergedHead(prepared.model.graph, resolved.job.train.bn_batch,
-                                    cluster.trusted_network && cluster.groups == 1)
-            .status());
+    auto split = cluster::SplitForMergedHead(prepared.model.graph, resolved.job.train.bn_batch,
+                                             cluster.trusted_network && cluster.groups == 1);
+    if (!split.ok()) {
+      return std::move(split).status().In(resolved.Place("cluster.merged_head"));
+    }
   }
   std::optional<run::TrainState> resumed;
   if (point) {

@@ -15,7 +15,7 @@ void Boundary::Begin(const StepKey& key, std::int64_t samples) {
   // Anew in each step: what is still being sent of an older one must not change.
   sent_ = std::make_shared<std::vector<float>>(static_cast<std::size_t>(missing_));
   gradient_.resize(sent_->size());
-  wait_seconds_ = 0.0;
+  wait_seconds_.reset();
   finite_ = true;
 }
 
@@ -33,11 +33,13 @@ bool Boundary::Cross(const engine::Crossing& crossing, const std::atomic<bool>& 
   std::unique_lock lock(mutex_);
   finite_ = finite_ && finite;
   while (missing_ > 0) {
-    if (cancel || !finite_) return false;
+    if (cancel || !finite_ || *crossing.given_up) return false;
     changed_.wait_for(lock, kLook);
   }
   std::copy(gradient_.begin() + begin, gradient_.begin() + end, crossing.gradient.begin());
-  wait_seconds_ = std::max(wait_seconds_, clock.Now() - began);
+  // Until the last lane came, the others had only finished earlier.
+  const double waited = clock.Now() - began;
+  wait_seconds_ = std::min(wait_seconds_.value_or(waited), waited);
   return true;
 }
 
@@ -60,7 +62,7 @@ base::Status Boundary::Take(const proto::Part& part) {
 
 double Boundary::wait_seconds() const {
   const std::lock_guard lock(mutex_);
-  return wait_seconds_;
+  return wait_seconds_.value_or(0.0);
 }
 
 bool Boundary::finite() const {

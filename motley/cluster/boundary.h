@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "motley/base/status.h"
@@ -30,7 +31,7 @@ class Boundary {
   bool Cross(const engine::Crossing& crossing, const std::atomic<bool>& cancel);
   // What has come back. Refuses what was not asked for.
   base::Status Take(const proto::Part& part);
-  // How long the slowest lane has waited in this step, and whether all that crossed was finite.
+  // How long all lanes together have waited in this step, and whether all that crossed was finite.
   double wait_seconds() const;
   bool finite() const;
 
@@ -43,7 +44,7 @@ class Boundary {
   std::shared_ptr<std::vector<float>> sent_;  // of all lanes, in the order of the samples
   std::vector<float> gradient_;
   std::int64_t missing_ = 0;  // floats of it
-  double wait_seconds_ = 0.0;
+  std::optional<double> wait_seconds_;
   bool finite_ = true;
 };
 

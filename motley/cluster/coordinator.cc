@@ -89,8 +89,9 @@ base::Result<std::unique_ptr<Coordinator>> Coordinator::Start(
   run::Pools pools(std::move(ledger), data.train->size(), state.private_pools);
   std::optional<MergedHead> merged;
   if (job.merged_head()) {
-    MOTLEY_ASSIGN_OR_RETURN(graph::Halves halves,
-                            SplitForMergedHead(graph, job.bn_batch(), options.gloo));
+    auto split = SplitForMergedHead(graph, job.bn_batch(), options.gloo);
+    if (!split.ok()) return std::move(split).status().In("the merged head");
+    graph::Halves halves = std::move(split).value();
     engine::DeviceOptions device;
     device.threads = options.head_threads;
     MOTLEY_ASSIGN_OR_RETURN(auto head,

@@ -93,6 +93,7 @@ run::Update Coordinator::Impl::Commit(int number, Group& group) {
     const HeadServer::Outcome head = head_->outcome(number)->value();
     update.loss_sum = head.loss_sum;
     update.correct = head.correct;
+    update.compute_seconds += head.seconds;
     head_->Commit(number);
   }
   event.short_step = update.samples < planned;

@@ -21,21 +21,21 @@ base::Result<graph::Halves> SplitForMergedHead(const graph::Graph& graph, std::i
                                                bool gloo) {
   auto halves = graph::Split(graph);
   if (!halves.ok()) {
-    return std::move(halves).status().In("cluster.merged_head").WithFix("leave it out");
+    return std::move(halves).status().WithFix("leave the merged head out");
   }
   const auto refuse = [](const std::string& why, const std::string& fix) {
-    return base::InvalidInput("cluster.merged_head: {}", why).WithFix(fix);
+    return base::InvalidInput("{}", why).WithFix(fix);
   };
   if (gloo) {
     return refuse("members that sum gradients by themselves have no server for the head",
-                  "leave it or cluster.trusted_network out");
+                  "leave cluster.merged_head or cluster.trusted_network out");
   }
   if (halves->head.has_batch_norm()) {
-    return refuse("there is a batch norm in the head", "leave it out");
+    return refuse("there is a batch norm in the head", "leave the merged head out");
   }
   if (bn_batch > 0 && graph.has_batch_norm()) {
     return refuse("devices compute their whole share at once, and so no virtual batches",
-                  "leave it or train.bn_batch out");
+                  "leave cluster.merged_head or train.bn_batch out");
   }
   return halves;
 }
@@ -85,12 +85,11 @@ base::Status Coordinator::Impl::HeadStatus(int number) const {
 
 bool Coordinator::Impl::HeadIsAtWork(int number, const Group& group) const {
   const auto sent = [this](const SessionPtr& member) { return head_->HasAll(member->name); };
-  return head_ != nullptr && !head_->outcome(number) &&
-         std::all_of(group.members.begin(), group.members.end(), sent);
+  return !head_->outcome(number) && std::all_of(group.members.begin(), group.members.end(), sent);
 }
 
 void Coordinator::Impl::SendHead() {
-  const auto weights = std::make_shared<const std::vector<float>>(head_->weights());
+  const auto weights = std::make_shared<const std::vector<float>>(head_->state().weights);
   for (const SessionPtr& member : members_) {
     const Group& group = groups_.at(member->group);
     const StepKey key{group.generation, group.version};

@@ -292,25 +292,30 @@ std::pair<int, Coordinator::Impl::Outcome> Coordinator::Impl::AwaitStep() {
   }
 }
 
-std::optional<Coordinator::Impl::Outcome> Coordinator::Impl::Look(int number, const Group& group) {
-  bool all_done = true, bad = false;
+std::optional<Coordinator::Impl::Outcome> Coordinator::Impl::Look(int number, Group& group) {
+  bool all_done = true, all_crossed = head_ != nullptr, bad = false;
   for (const SessionPtr& member : group.members) {
     if (member->closed() || member->broken) return Outcome::kBroken;
     all_done = all_done && member->done;
+    all_crossed = all_crossed && (member->done || head_->HasAll(member->name));
     bad = bad || (member->done && !member->done->finite());
   }
   // Who has computed nonsense does not send the rest of it. With a merged head the others wait for
-  // that, so nobody waits for them.
+  // that at the boundary, so nobody waits for them.
   const bool complete = options_.gloo || model_.Complete(number);
   const bool answered = head_ == nullptr || head_->outcome(number);
   if (all_done && (bad || (complete && answered))) return Outcome::kDone;
-  if (head_ != nullptr && (bad || !HeadIsWell(number))) return Outcome::kDone;
-  if (clock_.Now() <= group.limit || HeadIsAtWork(number, group)) return std::nullopt;
+  if (all_crossed && (bad || !HeadIsWell(number))) return Outcome::kDone;
+  if (head_ != nullptr && HeadIsAtWork(number, group)) {
+    group.limit = clock_.Now() + StepLimit(/*deadline=*/0.0);  // the backward pass comes after it
+  }
+  if (clock_.Now() <= group.limit) return std::nullopt;
   for (const SessionPtr& member : group.members) {
     // To say that it is done is not enough: its gradient must come.
-    if (member->done && (options_.gloo || model_.HasAll(member->name))) continue;
+    const bool crossed = head_ == nullptr || head_->HasAll(member->name);
+    if (member->done && crossed && (options_.gloo || model_.HasAll(member->name))) continue;
     // It may be waiting for others at the boundary.
-    if (head_ != nullptr && head_->HasAll(member->name) && !head_->outcome(number)) continue;
+    if (head_ != nullptr && crossed && !head_->outcome(number)) continue;
     desk_.SendAway(
         member, fmt::format("alive, but not finished after {:.0f} s", clock_.Now() - group.began));
   }
@@ -422,9 +427,9 @@ base::Status Coordinator::Impl::Capture(run::TrainState& state) {
   state.buffers.assign(buffers.begin(), buffers.end());
   state.velocity = model_.velocity();
   if (head_ != nullptr) {
-    const std::vector<float> above = head_->weights(), speed = head_->velocity();
-    state.weights.insert(state.weights.end(), above.begin(), above.end());
-    state.velocity.insert(state.velocity.end(), speed.begin(), speed.end());
+    const HeadServer::State head = head_->state();
+    state.weights.insert(state.weights.end(), head.weights.begin(), head.weights.end());
+    state.velocity.insert(state.velocity.end(), head.velocity.begin(), head.velocity.end());
   }
   state.private_pools = pools_.pools();
   return {};
@@ -485,14 +490,15 @@ void Coordinator::Impl::Take(Desk::Item item) {
   }
   switch (item.report.kind_case()) {
     case proto::Report::kReady:
+      if (session->ready || (head_ != nullptr && item.report.ready().private_samples() > 0)) {
+        desk_.SendAway(session, session->ready
+                                    ? "it was ready before"
+                                    : "it has private samples, and the job a merged head");
+        break;
+      }
       session->ready = true;
       session->said = item.report.ready();
       session->state = "ready";
-      if (head_ != nullptr && session->said.private_samples() > 0) {
-        desk_.SendAway(session,
-                       "it has private samples, and with a merged head what the net makes of them "
-                       "would leave it: join without --private, or leave cluster.merged_head out");
-      }
       break;
     case proto::Report::kLeave:
       session->leaving = true;

@@ -121,7 +121,7 @@ class Coordinator::Impl {
   // Waits for a group whose attempt has come to an end: the first that did.
   std::pair<int, Outcome> AwaitStep();
   // How the attempt stands; nothing: it goes on.
-  std::optional<Outcome> Look(int number, const Group& group);
+  std::optional<Outcome> Look(int number, Group& group);
   // Whether the update of this group would leave that of another one too stale.
   bool MayCommit(int number) const;
   // An attempt that all have reported: the update, or nothing when it has to be made again.

@@ -71,7 +71,10 @@ base::Result<bool> HeadServer::Add(const std::string& contributor, const StepKey
   const std::lock_guard lock(mutex_);
   std::size_t who = 0;
   Open* const open = StepOf(contributor, who);
-  const bool over = open != nullptr ? key < open->step.key : key.generation <= last_generation_;
+  const bool present = std::any_of(open_.begin(), open_.end(),
+                                   [&](const auto& one) { return one.second->step.key == key; });
+  const bool over =
+      open != nullptr ? key < open->step.key : !present && key.generation <= last_generation_;
   if (over) return false;
   if (open == nullptr || key != open->step.key) {
     return base::InvalidInput("activations of step {}, generation {}, in which it has no share",
@@ -194,14 +197,9 @@ void HeadServer::Discard(int group) {
   open_.erase(found);
 }
 
-std::vector<float> HeadServer::weights() const {
+HeadServer::State HeadServer::state() const {
   const std::lock_guard lock(mutex_);
-  return present_.weights;
-}
-
-std::vector<float> HeadServer::velocity() const {
-  const std::lock_guard lock(mutex_);
-  return present_.velocity;
+  return present_;
 }
 
 }  // namespace motley::cluster

@@ -54,8 +54,10 @@ class HeadServer {
 
   // Opens a step of this group. Requires that it has none.
   void Begin(int group, Step step);
-  // Some of what a contributor's body has put out, from float `offset` of its own samples on. As
-  // ModelServer::Add: false for a step that is over, kInvalidInput for what it may not send.
+  // Some of what a contributor's body has put out, from float `offset` of its own samples on. False
+  // for a step that is over, as is normal after a failure; kInvalidInput for what it may not send.
+  // What it sends twice and what it leaves out are its own loss: the number of floats must be
+  // right.
   base::Result<bool> Add(const std::string& contributor, const StepKey& key, std::int64_t offset,
                          const std::string& floats);
   // Whether it has sent all of its samples; true of somebody who has none.
@@ -68,9 +70,11 @@ class HeadServer {
   // group's step has been begun since: then it stays.
   void Discard(int group);
 
+  struct State {
+    std::vector<float> weights, velocity;
+  };
   // With the updates of open steps that are computed.
-  std::vector<float> weights() const;
-  std::vector<float> velocity() const;
+  State state() const;
 
  private:
   struct Open {
@@ -79,9 +83,6 @@ class HeadServer {
     std::int64_t missing_in_all = 0;
     std::atomic<bool> cancel{false};
     std::optional<base::Result<Outcome>> outcome;
-  };
-  struct State {
-    std::vector<float> weights, velocity;
   };
 
   void Work(const std::stop_token& stop);

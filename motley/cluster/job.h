@@ -12,7 +12,7 @@
 namespace motley::cluster {
 
 // Both sides must speak the same one.
-inline constexpr std::uint32_t kProtocol = 1;
+inline constexpr std::uint32_t kProtocol = 2;
 
 // What a coordinator knows of its job beyond data and graph.
 struct JobSource {

@@ -209,6 +209,12 @@ base::Status Member::MakeDevices() {
 }
 
 base::Status Member::Prepare() {
+  if (joined_.job().merged_head() && !options_.private_data.empty()) {
+    return base::InvalidInput(
+               "the job has a merged head: what the net makes of private samples "
+               "would leave this machine")
+        .WithFix("join without --private, or start the job without cluster.merged_head");
+  }
   const std::string job = joined_.job().SerializeAsString();
   if (workshop_.job != job) {
     workshop_ = {};
@@ -447,6 +453,7 @@ base::Result<engine::StepResult> Member::Compute(const proto::Order& order,
   const double limit = order.train().deadline_seconds();
   if (limit > 0.0) request.deadline = clock_.Now() + limit;
   if (boundary_ != nullptr) {
+    if (limit > 0.0) return base::InvalidInput("a deadline for a net whose head is elsewhere");
     boundary_->Begin(key, batch.size());
     request.on_boundary = [&](const engine::Crossing& crossing) {
       return boundary_->Cross(crossing, cancel_);
@@ -465,7 +472,9 @@ base::Result<engine::StepResult> Member::Compute(const proto::Order& order,
     }
   };
   MOTLEY_ASSIGN_OR_RETURN(result, trainer().Step(request));
-  if (boundary_ != nullptr) result.seconds -= boundary_->wait_seconds();
+  if (boundary_ != nullptr) {
+    result.seconds = std::max(0.0, result.seconds - boundary_->wait_seconds());
+  }
   if (cancel_) return base::Cancelled("a newer generation has begun");
   const bool whole = result.samples_done == batch.size();
   if ((!whole && limit <= 0.0) || announced != all) {

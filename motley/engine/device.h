@@ -23,7 +23,8 @@ namespace motley::engine {
 struct Crossing {
   std::int64_t begin = 0, end = 0;  // samples of the batch
   std::span<const float> activations;
-  std::span<float> gradient;  // to be filled
+  std::span<float> gradient;                    // to be filled
+  const std::atomic<bool>* given_up = nullptr;  // becomes true when another thread cannot go on
 };
 
 // What a device is asked to do in one step. All spans are borrowed for the duration of the call.

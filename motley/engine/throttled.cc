@@ -1,6 +1,7 @@
 #include "motley/engine/throttled.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <limits>
@@ -44,11 +45,25 @@ class Throttled final : public Device {
     if (std::isfinite(request.deadline)) {
       inner.deadline = begin + pace_.WorkWithin(begin, request.deadline);
     }
+    // What it waits for the head of its net is no work.
+    std::atomic<double> waited{std::numeric_limits<double>::infinity()};
+    if (request.on_boundary) {
+      inner.on_boundary = [&](const Crossing& crossing) {
+        const double came = clock_.Now();
+        const bool answered = request.on_boundary(crossing);
+        const double went = clock_.Now() - came;
+        for (double least = waited; went < least && !waited.compare_exchange_weak(least, went);) {
+        }
+        return answered;
+      };
+    }
     MOTLEY_ASSIGN_OR_RETURN(StepResult result, device_->Step(inner));
+    const double idle = std::isfinite(waited.load()) ? waited.load() : 0.0;
     // One that stopped early did so at the deadline.
     const bool stopped =
         result.samples_done < request.batch->size() && std::isfinite(request.deadline);
-    Sleep(begin, stopped ? request.deadline : begin, request.cancel, result);
+    Sleep(begin + idle, stopped ? request.deadline : begin, request.cancel, result);
+    result.seconds += idle;
     if (request.on_bucket) request.on_bucket(0, graph().parameter_count());
     return result;
   }

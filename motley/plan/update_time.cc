@@ -78,9 +78,9 @@ UpdateCosts WithHeadOnDevices(const HeadCosts& head) {
           .server_seconds = bytes * head.update_seconds_per_byte};
 }
 
-UpdateCosts WithMergedHead(const HeadCosts& head, int group_size) {
-  MOTLEY_CHECK(group_size >= 1, "a group of {}", group_size);
-  const double activations = head.activation_bytes / static_cast<double>(group_size);
+UpdateCosts WithMergedHead(const HeadCosts& head, double group_size) {
+  MOTLEY_CHECK(group_size >= 1.0, "a group of {}", group_size);
+  const double activations = head.activation_bytes / group_size;
   return {.compute_seconds = head.body_seconds,
           .network_seconds = 2.0 * (head.body_bytes + activations) / head.bytes_per_second,
           .server_seconds = head.server_head_seconds +

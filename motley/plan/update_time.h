@@ -40,7 +40,7 @@ struct HeadCosts {
 // server ("merged head"): devices compute the body and its parameters travel; for the head only the
 // activations of the device's samples and their gradients do, and every group waits for its turn.
 UpdateCosts WithHeadOnDevices(const HeadCosts& head);
-UpdateCosts WithMergedHead(const HeadCosts& head, int group_size);
+UpdateCosts WithMergedHead(const HeadCosts& head, double group_size);
 
 // Unequal groups: a closed queueing network with one customer for each group. A group is away
 // (computing, reducing, in wires that are its own) for `away_seconds`, then passes the stations

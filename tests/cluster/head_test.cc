@@ -74,6 +74,17 @@ TEST(MergedHeadTest, IsThereForAllGroups) {
   EXPECT_LT(cluster.train_losses().back(), cluster.train_losses().front() - 0.1);
 }
 
+TEST(MergedHeadTest, AWorkerWithPrivateSamplesLearnsWhyItMayNotJoin) {
+  TestCluster cluster(MergedHead(1));
+  cluster.AddWorker({.name = "open"});
+  cluster.AddWorker({.name = "secret", .private_data = "glyphs"});
+  const auto report = cluster.Run();
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  const auto& ended = cluster.Ended(1);
+  ASSERT_FALSE(ended.ok());
+  EXPECT_NE(ended.status().message().find("private samples"), std::string::npos);
+}
+
 TEST(MergedHeadTest, IsRefusedWithItsReason) {
   const auto refusal = [](const char* zoo, std::int64_t bn_batch, bool gloo) {
     const auto graph = graph::BuildZoo(zoo, {3, 64, 64}, 10).value();
@@ -152,7 +163,7 @@ TEST_F(HeadServerTest, AnswersEveryContributorWhenAllIsThere) {
     EXPECT_EQ(answers_, (std::map<std::string, std::int64_t>{{"a", 2 * kIn}, {"b", kIn}}));
   }
   server_->Commit(0);
-  EXPECT_NE(server_->weights(), weights_);
+  EXPECT_NE(server_->state().weights, weights_);
 }
 
 TEST_F(HeadServerTest, TakesBackAStepThatIsDiscarded) {
@@ -160,7 +171,7 @@ TEST_F(HeadServerTest, TakesBackAStepThatIsDiscarded) {
   ASSERT_TRUE(AddAll({1, 0}).ok());
   Await(0);
   server_->Discard(0);
-  EXPECT_EQ(server_->weights(), weights_);
+  EXPECT_EQ(server_->state().weights, weights_);
   EXPECT_EQ(AddAll({1, 0}).value(), false) << "of a step that is over";
   // What comes next is as if it had never been.
   Begin(0, {2, 0});
@@ -177,12 +188,12 @@ TEST_F(HeadServerTest, ASecondGroupSeesTheUpdateOfTheFirst) {
   Begin(1, {2, 0});  // other contributors in a real run
   ASSERT_TRUE(AddAll({1, 0}).ok());
   Await(0);
-  const std::vector<float> after = server_->weights();
+  const std::vector<float> after = server_->state().weights;
   server_->Commit(0);
   ASSERT_TRUE(AddAll({2, 0}).ok());
   Await(1);
   server_->Discard(1);
-  EXPECT_EQ(server_->weights(), after);
+  EXPECT_EQ(server_->state().weights, after);
 }
 
 TEST_F(HeadServerTest, RefusesWhatAContributorMayNotSend) {
@@ -190,7 +201,7 @@ TEST_F(HeadServerTest, RefusesWhatAContributorMayNotSend) {
   const auto code = [](const base::Result<bool>& added) { return added.status().code(); };
   const auto kBad = base::Code::kInvalidInput;
   const std::vector<float> sample(kIn, 1.0F);
-  EXPECT_EQ(code(Add("c", {3, 5}, 0, sample)), kBad) << "somebody without a share";
+  EXPECT_EQ(code(Add("c", {2, 5}, 0, sample)), kBad) << "somebody without a share";
   EXPECT_EQ(code(Add("a", {2, 6}, 0, sample)), kBad) << "a step that has not begun";
   EXPECT_EQ(code(Add("a", {2, 5}, -1, sample)), kBad);
   EXPECT_EQ(code(Add("a", {2, 5}, 2 * kIn, sample)), kBad);

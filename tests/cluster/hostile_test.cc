@@ -406,8 +406,11 @@ TEST_F(HostileTest, AWorkerThatJoinsAndSaysNothingIsForgotten) {
   EXPECT_EQ(cluster_.CountTold("no sign of life"), 1);
 }
 
-TEST(LiarTest, WhoSaysThatItIsDoneAndSendsNothingIsSentAway) {
+class LiarTest : public testing::TestWithParam<bool> {};
+
+TEST_P(LiarTest, WhoSaysThatItIsDoneAndSendsNothingIsSentAway) {
   TestCluster::Options options;
+  options.merged_head = GetParam();
   options.min_workers = 2;
   options.step_seconds = 1.0;
   TestCluster cluster(options);
@@ -421,6 +424,10 @@ TEST(LiarTest, WhoSaysThatItIsDoneAndSendsNothingIsSentAway) {
   EXPECT_EQ(cluster.CountTold("lost: honest"), 0);
   ExpectSame(report->state, OnOneDevice({}));
 }
+
+INSTANTIATE_TEST_SUITE_P(Heads, LiarTest, testing::Bool(), [](const auto& param_info) {
+  return param_info.param ? "WithAMergedHead" : "WithTheWholeNet";
+});
 
 // Else the model that it has not taken yet would be overwritten.
 TEST(IdleTest, WithoutAShareTheNextModelComesAfterTheStepIsDone) {

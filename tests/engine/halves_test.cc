@@ -139,6 +139,15 @@ graph::Graph WithDropout() {
   return std::move(b).Build(b.FullyConnected("fc2", x, {.out_features = 5})).value();
 }
 
+// Its lanes meet in the body.
+graph::Graph WithBatchNorm() {
+  GraphBuilder b("batch_norm", {3, 7, 7});
+  const NodeId x = b.BatchNorm(
+      "bn", b.Conv("conv", 0, {.out_channels = 8, .kernel_h = 3, .kernel_w = 3, .bias = false}));
+  const NodeId y = b.GlobalAvgPool("pool", b.Relu("relu", x));
+  return std::move(b).Build(b.FullyConnected("fc", b.Flatten("f", y), {.out_features = 5})).value();
+}
+
 class HalvesTest : public ::testing::TestWithParam<Net> {};
 
 TEST_P(HalvesTest, GiveTheGradientsOfTheWholeNet) {
@@ -166,10 +175,7 @@ INSTANTIATE_TEST_SUITE_P(Nets, HalvesTest,
                                                [] {
                                                  return Zoo("cifar_quick", {3, 32, 32});
                                                }},
-                                           Net{"resnet18",
-                                               [] {
-                                                 return Zoo("resnet18", {3, 32, 32});
-                                               }},
+                                           Net{"batch_norm", WithBatchNorm},
                                            Net{"dropout", WithDropout}),
                          [](const auto& param_info) { return param_info.param.name; });
 

@@ -55,8 +55,9 @@ struct LaneRun {
   // Asked before every layer of the forward and of the backward pass; where it is true, the pass
   // ends with Stopped.
   std::function<bool()> stop_forward, stop_backward;
-  const std::function<bool(const Crossing&)>* on_boundary = nullptr;  // of a body
-  float* input_gradient = nullptr;                                    // of a head; this chunk's
+  const std::function<bool(const Crossing&)>* on_boundary = nullptr;  // of a body,
+  const std::atomic<bool>* given_up = nullptr;  // and whether another lane has failed
+  float* input_gradient = nullptr;              // of a head; this chunk's
 
   // Results, added to.
   double loss_sum = 0.0;

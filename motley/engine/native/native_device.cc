@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <list>
 #include <optional>
@@ -130,6 +131,7 @@ class NativeDevice final : public Device {
   std::vector<Lane> lanes_;
   GradientSum gradients_;
   std::vector<BatchNormMeeting> meetings_;
+  std::atomic<bool> given_up_{false};  // a lane of this step has failed or stopped
   base::RealClock clock_;
 };
 
@@ -240,11 +242,13 @@ std::vector<LayerTime> NativeDevice::profile() const {
 
 Result<bool> NativeDevice::RunLanes(int active, Barrier& barrier,
                                     const std::function<void(int)>& work) {
+  given_up_ = false;
   try {
     pool_.Run(active, [&](int lane) {
       try {
         work(lane);
       } catch (...) {
+        given_up_ = true;
         barrier.Abandon();
         throw;
       }
@@ -301,6 +305,7 @@ void NativeDevice::RunTraining(int lane, int active, const StepRequest& request,
   run.stop_forward = LanesMeet() ? std::function<bool()>(must_stop) : cancelled;
   run.stop_backward = cancelled;
   run.on_boundary = &request.on_boundary;
+  run.given_up = &given_up_;
   bool announced = false;
   for (const Chunk& chunk : own.chunks) {
     // Lanes that meet must go through together.

@@ -63,7 +63,8 @@ class Boundary final : public Kernel {
     const Crossing crossing{.begin = run.first_sample,
                             .end = run.first_sample + n_,
                             .activations = {b_.in[0], floats},
-                            .gradient = {b_.in_grad[0], floats}};
+                            .gradient = {b_.in_grad[0], floats},
+                            .given_up = run.given_up};
     if (!(*run.on_boundary)(crossing)) throw Stopped();
   }
 
