@@ -130,7 +130,7 @@ graph::Graph Zoo(const std::string& name, const graph::Shape& input) {
 }
 
 // Dropout on both sides of the boundary: keyed by the place in the whole net.
-graph::Graph WithDropout() {
+graph::Graph NetOfTwoDropouts() {
   GraphBuilder b("dropout", {3, 7, 7});
   NodeId x = b.Relu("relu1", b.Conv("conv1", 0, {.out_channels = 6, .kernel_h = 3, .kernel_w = 3}));
   x = b.Dropout("drop1", b.Flatten("flatten", x), {.probability = 0.3F});
@@ -140,7 +140,7 @@ graph::Graph WithDropout() {
 }
 
 // Its lanes meet in the body.
-graph::Graph WithBatchNorm() {
+graph::Graph NetOfLanesThatMeet() {
   GraphBuilder b("batch_norm", {3, 7, 7});
   const NodeId x = b.BatchNorm(
       "bn", b.Conv("conv", 0, {.out_channels = 8, .kernel_h = 3, .kernel_w = 3, .bias = false}));
@@ -175,8 +175,8 @@ INSTANTIATE_TEST_SUITE_P(Nets, HalvesTest,
                                                [] {
                                                  return Zoo("cifar_quick", {3, 32, 32});
                                                }},
-                                           Net{"batch_norm", WithBatchNorm},
-                                           Net{"dropout", WithDropout}),
+                                           Net{"batch_norm", NetOfLanesThatMeet},
+                                           Net{"dropout", NetOfTwoDropouts}),
                          [](const auto& param_info) { return param_info.param.name; });
 
 TEST(HalvesTest, AnOrderToGiveUpReachesTheCaller) {
