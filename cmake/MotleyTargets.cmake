@@ -21,7 +21,7 @@ add_custom_target(threads_tests)   # TSan
 # every case becomes a CTest test. Labels: root, data, torch, sanitize, threads, kernels.
 #
 # Programs that start slowly become one CTest test as a whole: those that are WHOLE because they
-# load LibTorch or have hundreds of small cases, and under a sanitizer all of them, where every process of cluster_test makes its
+# load LibTorch, and under a sanitizer all of them, where every process of cluster_test makes its
 # data and chooses its kernels for seconds before it tests anything.
 function(motley_test name)
   cmake_parse_arguments(ARG "WHOLE" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})

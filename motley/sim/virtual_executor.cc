@@ -167,6 +167,7 @@ void VirtualExecutor::TakeSamples(const Group& group, Flight& flight) {
   const auto groups = static_cast<std::int64_t>(groups_.size());
   const std::int64_t batch = std::min(group.batch, train_.batch);
   std::vector<std::int64_t> samples;
+  samples.reserve(group.planned.size());
   if (options_.time_only && pools_.pools().empty()) {
     // Who computes which sample does not matter: a thousand devices need no tickets of their own.
     const run::Pools::Device all{"", batch};
@@ -363,7 +364,7 @@ base::Result<run::Update> VirtualExecutor::Apply(const Timeline::Event& event,
   }
   update.compute_seconds = event.computed - event.begin;
   update.wait_seconds = event.end - event.computed;
-  Tell(done);
+  Tell(std::move(done));
   return update;
 }
 
