@@ -9,11 +9,14 @@
 #include <string>
 
 #include "motley/base/clock.h"
+#include "motley/cluster/boundary.h"
 #include "motley/cluster/desk.h"
+#include "motley/cluster/head_server.h"
 #include "motley/cluster/incoming_model.h"
 #include "motley/cluster/job.h"
 #include "motley/cluster/remote_dataset.h"
 #include "motley/data/memory_dataset.h"
+#include "motley/engine/native/native_device.h"
 #include "motley/graph/graph.h"
 
 namespace {
@@ -39,7 +42,13 @@ std::shared_ptr<const data::Dataset> SmallSet() {
 
 // All that lives as long as the process.
 struct World {
-  World() : data{SmallSet(), SmallSet()}, graph(SmallGraph()) {
+  World()
+      : data{SmallSet(), SmallSet()},
+        graph(SmallGraph()),
+        head(std::make_shared<const graph::Graph>(graph::Split(graph).value().head)) {
+    device.threads = 1;
+    device.kernel_choices =
+        engine::native::MakeNativeDevice(head, device).value()->kernel_choices();
     std::string name = (std::filesystem::temp_directory_path() / "motley-fuzz-XXXXXX").string();
     if (::mkdtemp(name.data()) == nullptr) std::abort();
     tokens = std::make_unique<TokenStore>(std::filesystem::path(name) / "tokens.json",
@@ -50,6 +59,8 @@ struct World {
   }
   const data::DataPair data;
   const graph::Graph graph;
+  const std::shared_ptr<const graph::Graph> head;
+  engine::DeviceOptions device;  // with kernels that need not be measured for every sequence
   std::unique_ptr<TokenStore> tokens;
   JoinToken token;
   CoordinatorOptions options;
@@ -65,8 +76,13 @@ class Sequence {
       : model_(world.graph, std::vector<float>(size(world.graph.parameter_count())),
                std::vector<float>(size(world.graph.parameter_count())),
                std::vector<float>(size(world.graph.buffer_count()))),
-        desk_(world.options, world.job, world.data, model_, world.clock, world.hooks),
+        head_(engine::native::MakeNativeDevice(world.head, world.device).value(),
+              std::vector<float>(size(world.head->parameter_count())),
+              std::vector<float>(size(world.head->parameter_count())), /*seed=*/1,
+              /*update_threads=*/1),
+        desk_(world.options, world.job, world.data, model_, &head_, world.clock, world.hooks),
         incoming_(model_.parts(), /*with_velocity=*/true),
+        boundary_(graph::Count(world.head->input_shape()), parts_out_),
         caller_{"fuzz", {{kTokenId, world.token.id}, {kTokenSecret, world.token.secret}}} {
     proto::JoinRequest request;
     request.set_protocol(kProtocol);
@@ -80,10 +96,16 @@ class Sequence {
                      .sgd = {},
                      .on_part = {},
                      .on_complete = {}});
+    HeadServer::Step step{.key = {1, 1}, .contributors = {{"first", 3}}};
+    step.batch.labels = {0, 1, 1};
+    step.batch.ids = {0, 1, 2};
+    step.on_gradient = [](const std::string&, const ModelArray&) {};
+    head_.Begin(0, std::move(step));
+    boundary_.Begin({1, 1}, 3);
   }
 
   void Send(int kind, const std::string& bytes) {
-    switch (kind % 9) {
+    switch (kind % 10) {
       case 0:
         With<proto::JoinRequest>(bytes, [&](auto& request) {
           auto joined = desk_.Join(caller_, request);
@@ -118,8 +140,11 @@ class Sequence {
       case 7:
         With<proto::JoinReply>(bytes, [&](auto& reply) { TakeJob(reply.job()); });
         return;
-      default:
+      case 8:
         With<proto::SamplesReply>(bytes, [&](auto& reply) { TakeSamples(reply); });
+        return;
+      default:
+        With<proto::Part>(bytes, [&](auto& part) { (void)boundary_.Take(part); });
     }
   }
 
@@ -161,8 +186,11 @@ class Sequence {
   }
 
   ModelServer model_;
+  HeadServer head_;
   Desk desk_;
   IncomingModel incoming_;
+  Outbox<PartToSend> parts_out_;
+  Boundary boundary_;
   const Caller caller_;
   SessionPtr session_;
 };
