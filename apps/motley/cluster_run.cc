@@ -183,8 +183,6 @@ Result<int> ClusterRun::Run() {
   const Job& job = plan.resolved.job;
   // Everything that can be wrong is looked at before the run directory is made.
   MOTLEY_ASSIGN_OR_RETURN(const run::TrainOptions train, MakeOptions(plan));
-  const bool trusted = job.cluster.trusted_network && !options.listen.empty();
-  options.gloo = trusted && job.cluster.groups == 1;
   std::vector<cluster::WorkerOptions> workers;
   if (options.listen.empty() || !job.devices.empty()) {
     MOTLEY_ASSIGN_OR_RETURN(workers, OwnWorkers(plan, environment, clock));
@@ -203,6 +201,8 @@ Result<int> ClusterRun::Run() {
     show(progress);
   };
   options.tokens = &folder.tokens();
+  const bool trusted = job.cluster.trusted_network && !options.listen.empty();
+  options.gloo = trusted && job.cluster.groups == 1;
   if (trusted && !options.gloo) {
     view.Line("note: gradients of several groups go through the coordinator, over TLS");
   }

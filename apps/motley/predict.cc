@@ -73,8 +73,9 @@ void PrintPredictions(const Predictions& predictions, std::FILE* out) {
              merged ? "closed form" : "", merged ? "queueing" : "");
   for (const Prediction& row : predictions.rows) {
     fmt::print(out, "{:>6}  {:>11.4g} {:>11.4g}", row.groups, row.closed_form, row.queueing);
-    if (merged)
+    if (merged) {
       fmt::print(out, "  {:>11.4g} {:>11.4g}", *row.merged_closed_form, *row.merged_queueing);
+    }
     fmt::print(out, "\n");
   }
   fmt::print(out, "\na device's step moves {:.1f} MB of weights and gradients",

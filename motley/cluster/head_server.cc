@@ -49,11 +49,9 @@ void HeadServer::Begin(int group, Step step) {
 
 HeadServer::Open* HeadServer::StepOf(const std::string& contributor, std::size_t& index) const {
   for (const auto& [group, open] : open_) {
-    const auto& all = open->step.contributors;
-    const auto found = std::find_if(all.begin(), all.end(),
-                                    [&](const auto& one) { return one.name == contributor; });
-    if (found == all.end()) continue;
-    index = static_cast<std::size_t>(found - all.begin());
+    const auto place = ModelServer::PlaceOf(contributor, open->step.contributors);
+    if (!place) continue;
+    index = *place;
     return open.get();
   }
   return nullptr;

@@ -143,14 +143,20 @@ void ModelServer::Begin(int group, Step step) {
   next_velocity_.resize(parameters_);
 }
 
+std::optional<std::size_t> ModelServer::PlaceOf(
+    const std::string& name, const std::vector<Step::Contributor>& contributors) {
+  const auto found = std::find_if(contributors.begin(), contributors.end(),
+                                  [&](const auto& one) { return one.name == name; });
+  if (found == contributors.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - contributors.begin());
+}
+
 ModelServer::Open* ModelServer::StepOf(const std::string& contributor, std::size_t& index) const {
   for (const auto& [group, open] : open_) {
     if (!open->active) continue;
-    const auto& all = open->step.contributors;
-    const auto found = std::find_if(all.begin(), all.end(),
-                                    [&](const auto& one) { return one.name == contributor; });
-    if (found == all.end()) continue;
-    index = static_cast<std::size_t>(found - all.begin());
+    const auto place = PlaceOf(contributor, open->step.contributors);
+    if (!place) continue;
+    index = *place;
     return open.get();
   }
   return nullptr;

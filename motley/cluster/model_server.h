@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <shared_mutex>
 #include <span>
 #include <string>
@@ -58,6 +59,10 @@ class ModelServer {
     std::function<void(int index, const ModelArray& next)> on_part;
     std::function<void()> on_complete;  // from these threads, too
   };
+
+  // The place of somebody among those who contribute; none: it has no share.
+  static std::optional<std::size_t> PlaceOf(const std::string& name,
+                                            const std::vector<Step::Contributor>& contributors);
 
   // The graph outlives the server.
   ModelServer(const graph::Graph& graph, std::vector<float> weights, std::vector<float> velocity,

@@ -165,7 +165,7 @@ TEST(GroupsTest, AWorkerMayJoinAndLeaveWhileTheOthersWork) {
 
 // Changes their number in the middle of an epoch, again and again, while a worker dies now and then
 // and another one comes. The loss must fall without jumps, given that the momentum is corrected for
-// what asynchrony adds: uncorrected, it doubles now and then.
+// what asynchrony adds.
 void ChangeGroups(const SmallJob& job, std::int64_t every, std::int64_t deaths_every) {
   TestCluster::Options options = Groups(1, job);
   options.groups_at = [every](std::int64_t step) { return (step / every) % 2 == 0 ? 1 : 4; };

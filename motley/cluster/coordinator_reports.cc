@@ -1,0 +1,97 @@
+// What members report, and waiting for it.
+#include <algorithm>
+#include <utility>
+
+#include "motley/cluster/coordinator_impl.h"
+
+namespace motley::cluster {
+
+Coordinator::Impl::Outcome Coordinator::Impl::Await(const std::vector<SessionPtr>& who,
+                                                    double seconds,
+                                                    const std::function<bool()>& complete,
+                                                    bool interruptible) {
+  const double deadline = clock_.Now() + seconds;
+  while (true) {
+    Drain();
+    const auto gone = [](const SessionPtr& session) {
+      return session->closed() || session->broken;
+    };
+    if (std::any_of(who.begin(), who.end(), gone)) return Outcome::kBroken;
+    const auto done = [](const SessionPtr& session) { return session->done.has_value(); };
+    const bool all_done = std::all_of(who.begin(), who.end(), done);
+    if (all_done && (!complete || complete())) return Outcome::kDone;
+    if (interruptible && Interrupted()) return Outcome::kInterrupted;
+    if (clock_.Now() > deadline) {
+      for (const SessionPtr& session : who) {
+        if (!session->done) {
+          desk_.SendAway(session, fmt::format("alive, but not finished after {:.0f} s", seconds));
+        }
+      }
+      return Outcome::kBroken;
+    }
+    desk_.WaitForNews(kLookSeconds);
+  }
+}
+
+void Coordinator::Impl::Drain() {
+  while (auto item = desk_.Next()) Take(std::move(*item));
+}
+
+void Coordinator::Impl::Take(Desk::Item item) {
+  const SessionPtr& session = item.session;
+  if (item.closed) {
+    TellLost(session);
+    return;
+  }
+  switch (item.report.kind_case()) {
+    case proto::Report::kReady:
+      if (session->ready || (head_ != nullptr && item.report.ready().private_samples() > 0)) {
+        desk_.SendAway(session, session->ready
+                                    ? "it was ready before"
+                                    : "it has private samples, and the job a merged head");
+        break;
+      }
+      session->ready = true;
+      session->said = item.report.ready();
+      session->state = "ready";
+      break;
+    case proto::Report::kLeave:
+      session->leaving = true;
+      session->state = "leaving";
+      break;
+    case proto::Report::kDone:
+      if (StepKey{item.report.done().generation(), item.report.done().step()} == session->ordered) {
+        session->done = item.report.done();
+        session->answered = clock_.Now();
+        if (session->loaded == 0.0) session->loaded = clock_.Now();
+      }
+      break;
+    case proto::Report::kFailed:
+      if (!item.report.failed().group() || !options_.gloo) {
+        desk_.SendAway(session, "it failed: " + item.report.failed().message());
+      } else if (item.report.failed().generation() == session->ordered.generation) {
+        session->broken = true;
+      }
+      break;
+    default:
+      break;
+  }
+}
+
+void Coordinator::Impl::TellLost(const SessionPtr& session) {
+  const bool left = session->leaving;
+  const auto others = std::count_if(
+      members_.begin(), members_.end(),
+      [&](const SessionPtr& member) { return member != session && !member->closed(); });
+  desk_.Event(left ? "left" : "lost",
+              left ? fmt::format("{} left; {} go on", session->name, others)
+                   : fmt::format("{} ({}) is lost: {}; {} go on", session->name, session->peer,
+                                 session->reason(), others),
+              {{"worker", session->name}, {"peer", session->peer}, {"reason", session->reason()}});
+}
+
+bool Coordinator::Impl::Interrupted() const {
+  return hooks_.interrupt != nullptr && hooks_.interrupt->load();
+}
+
+}  // namespace motley::cluster
