@@ -206,6 +206,49 @@ TEST_P(LoopsTest, DropoutKeepsWhatTheHashSays) {
   EXPECT_LT(kept, 90);
 }
 
+// Eight channels, each convolved on its own: by the transforms, and as the definition says.
+TEST_P(LoopsTest, WinogradsTransformsConvolve) {
+  const Winograd& transforms = loops_.winograd;
+  const auto x = Random(6 * 6 * 8, 1), w = Random(3 * 3 * 8, 2), before = Random(4 * 4 * 8, 3);
+  std::vector<float> tx(x.size()), tw(x.size()), product(x.size()), y = before;
+  transforms.data({x.data(), 6 * 8}, {tx.data(), 6 * 8}, false);
+  transforms.weights({w.data(), 3 * 8}, {tw.data(), 6 * 8}, false);
+  for (std::size_t i = 0; i < product.size(); ++i) product[i] = tx[i] * tw[i];
+  transforms.output({product.data(), 6 * 8}, {y.data(), 4 * 8}, true);
+  const auto at = [](int row, int column, int width, int channel) {
+    return static_cast<std::size_t>((row * width + column) * 8 + channel);
+  };
+  for (int i = 0; i < 4 * 4 * 8; ++i) {
+    const int channel = i % 8, column = i / 8 % 4, row = i / 32;
+    double sum = double{before[static_cast<std::size_t>(i)]};
+    for (int k = 0; k < 9; ++k) {
+      sum += double{x[at(row + k / 3, column + k % 3, 6, channel)]} *
+             double{w[at(k / 3, k % 3, 3, channel)]};
+    }
+    EXPECT_NEAR(y[static_cast<std::size_t>(i)], sum, 1e-5);
+  }
+}
+
+// <transform(a), b> = <a, transpose(b)>: what the backward pass relies on.
+TEST_P(LoopsTest, WinogradsBackwardTransformsAreTransposes) {
+  const auto expect_transposes = [](Winograd::Transform transform, int from, int to,
+                                    Winograd::Transform transpose) {
+    const auto a = Random(from * from * 8, 1), b = Random(to * to * 8, 2);
+    std::vector<float> forth(b.size()), back(a.size());
+    transform({a.data(), from * 8}, {forth.data(), to * 8}, false);
+    transpose({b.data(), to * 8}, {back.data(), from * 8}, false);
+    for (std::size_t channel = 0; channel < 8; ++channel) {
+      double left = 0.0, right = 0.0;
+      for (std::size_t i = channel; i < b.size(); i += 8) left += double{forth[i]} * double{b[i]};
+      for (std::size_t i = channel; i < a.size(); i += 8) right += double{a[i]} * double{back[i]};
+      EXPECT_NEAR(left, right, 1e-3);
+    }
+  };
+  const Winograd& transforms = loops_.winograd;
+  expect_transposes(transforms.output, 6, 4, transforms.gradient);
+  expect_transposes(transforms.weights, 3, 6, transforms.weights_gradient);
+}
+
 INSTANTIATE_TEST_SUITE_P(Levels, LoopsTest, ::testing::ValuesIn(Levels()),
                          [](const auto& instance) { return instance.param.name; });
 

@@ -153,6 +153,8 @@ std::vector<SmallGraph> Convolutions() {
       {"ConvOneByOneWithStride", {16, 5, 5}, Conv(NoBias(Square(20, 1, 2, 0)))},
       {"ConvOneByOnePadded", {3, 4, 4}, Conv(Square(8, 1, 1, 1))},
       {"ConvOfEights", {8, 7, 7}, Conv(Square(16, 3, 1, 1))},
+      {"ConvOfEightsUnpadded", {16, 6, 9}, Conv(NoBias(Square(8, 3, 1, 0)))},
+      {"ConvOfEightsWidelyPadded", {8, 5, 3}, Conv(Padded({3, 0, 1, 2}, Square(8, 3, 1, 0)))},
       {"ConvOf5To13", {5, 6, 5}, Conv(Padded({0, 1, 2, 1}, Square(13, 3, 1, 0)))},
       {"ConvOf13To5", {13, 7, 7}, Conv(Square(5, 3, 1, 1))},
       {"ConvOf20To20", {20, 4, 6}, Conv(Square(20, 3, 1, 1))},

@@ -33,8 +33,9 @@ std::string Geometry(const graph::ConvAttrs& a, const Layout& in, bool wants_gra
 }  // namespace
 
 std::unique_ptr<Kernel> MakeConv(const KernelContext& context, const ConvChoice& choice) {
-  return choice.kernel == ConvKernel::kLowered ? MakeConvLowered(context)
-                                               : MakeConvDnnl(context, choice.layouts);
+  if (choice.kernel == ConvKernel::kLowered) return MakeConvLowered(context);
+  if (choice.own_winograd) return MakeConvWinograd(context, choice.layouts);
+  return MakeConvDnnl(context, choice.layouts);
 }
 
 ConvChooser::ConvChooser(const graph::Graph& graph, dnnl::engine engine, const Gemm& gemm,
@@ -46,27 +47,47 @@ ConvChooser::ConvChooser(const graph::Graph& graph, dnnl::engine engine, const G
       cache_(cache) {}
 
 std::optional<ConvChoice> ConvChooser::Candidate(graph::NodeId id, ConvKernel kernel) const {
-  const graph::Node& node = graph_.node(id);
-  ConvChoice choice;
-  choice.kernel = kernel;
-  if (kernel == ConvKernel::kLowered) {
-    if (!CanLower(node)) return {};
-    choice.in_inner = graph_.node(node.inputs[0]).shape[0];
-    choice.out_inner = node.shape[0];
-    return choice;
+  switch (kernel) {
+    case ConvKernel::kDirect:
+      return Dnnl(id, kernel, dnnl::algorithm::convolution_direct);
+    case ConvKernel::kWinograd:
+      return Winograd(id);
+    case ConvKernel::kLowered:
+      return Lowered(id);
   }
-  const bool winograd = kernel == ConvKernel::kWinograd;
-  if (winograd && !CanWinograd(node)) return {};
+  return {};
+}
+
+std::optional<ConvChoice> ConvChooser::Lowered(graph::NodeId id) const {
+  const graph::Node& node = graph_.node(id);
+  if (!CanLower(node)) return {};
+  ConvChoice choice;
+  choice.kernel = ConvKernel::kLowered;
+  choice.in_inner = graph_.node(node.inputs[0]).shape[0];
+  choice.out_inner = node.shape[0];
+  return choice;
+}
+
+std::optional<ConvChoice> ConvChooser::Winograd(graph::NodeId id) const {
+  const graph::Node& node = graph_.node(id);
+  if (!CanWinograd(node)) return {};
   try {
-    choice.layouts = FindConvLayouts(
-        graph_, id,
-        winograd ? dnnl::algorithm::convolution_winograd : dnnl::algorithm::convolution_direct,
-        engine_);
+    return Dnnl(id, ConvKernel::kWinograd, dnnl::algorithm::convolution_winograd);
   } catch (const dnnl::error&) {
     // The library has it for some processors only.
-    if (winograd) return {};
-    throw;
   }
+  ConvChoice choice = Dnnl(id, ConvKernel::kWinograd, dnnl::algorithm::convolution_direct);
+  choice.own_winograd = true;
+  const Layout in = PlainLayout(graph_.node(node.inputs[0]).shape, 1).WithInner(choice.in_inner);
+  const Layout out = PlainLayout(node.shape, 1).WithInner(choice.out_inner);
+  if (!CanOwnWinograd(node, in, out)) return {};
+  return choice;
+}
+
+ConvChoice ConvChooser::Dnnl(graph::NodeId id, ConvKernel kernel, dnnl::algorithm backward) const {
+  ConvChoice choice;
+  choice.kernel = kernel;
+  choice.layouts = FindConvLayouts(graph_, id, backward, engine_);
   choice.in_inner = choice.layouts.in_inner;
   choice.out_inner = choice.layouts.out_inner;
   return choice;

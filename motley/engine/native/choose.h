@@ -22,6 +22,7 @@ struct ConvChoice {
   ConvKernel kernel = ConvKernel::kDirect;
   std::int64_t in_inner = 1, out_inner = 1;  // the layouts it wants and gives
   ConvLayouts layouts;                       // when not lowered
+  bool own_winograd = false;                 // where oneDNN has none for this processor
 };
 
 std::unique_ptr<Kernel> MakeConv(const KernelContext& context, const ConvChoice& choice);
@@ -51,6 +52,10 @@ class ConvChooser {
  private:
   // None where the kernel cannot do this convolution.
   std::optional<ConvChoice> Candidate(graph::NodeId id, ConvKernel kernel) const;
+  std::optional<ConvChoice> Lowered(graph::NodeId id) const;
+  std::optional<ConvChoice> Winograd(graph::NodeId id) const;
+  // Throws dnnl::error where the library cannot do it.
+  ConvChoice Dnnl(graph::NodeId id, ConvKernel kernel, dnnl::algorithm backward) const;
   std::optional<ConvChoice> Given(graph::NodeId id) const;
   ConvChoice Fastest(graph::NodeId id, const Layout& in, bool wants_gradient, const float* weights);
   double Measure(graph::NodeId id, const ConvChoice& choice, const Layout& in, bool wants_gradient,

@@ -28,6 +28,11 @@ ConvLayouts FindConvLayouts(const graph::Graph& graph, graph::NodeId id, dnnl::a
 bool CanWinograd(const graph::Node& node);
 std::unique_ptr<Kernel> MakeConvDnnl(const KernelContext& context, const ConvLayouts& layouts);
 
+// The direct convolution forward, Winograd's backward, without oneDNN. Blocks of 8 channels, all of
+// them full.
+bool CanOwnWinograd(const graph::Node& node, const Layout& in, const Layout& out);
+std::unique_ptr<Kernel> MakeConvWinograd(const KernelContext& context, const ConvLayouts& layouts);
+
 // Convolution as one GEMM over lowered patches: input and output NHWC, groups = 1.
 bool CanLower(const graph::Node& node);
 // How many rows a GEMM gets at least, where the batch has as many: `rows` / output pixels images

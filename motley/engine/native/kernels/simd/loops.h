@@ -49,6 +49,27 @@ struct DropoutRun {
   std::int64_t count = 0;
 };
 
+// A square of groups of 8 channels: rows and columns this many floats apart.
+struct Square {
+  const float* data = nullptr;
+  std::int64_t row = 0, column = 8;
+};
+struct Target {
+  float* data = nullptr;
+  std::int64_t row = 0, column = 8;
+};
+
+// The transforms of Winograd's F(4x4, 3x3): with these, the convolution of a 6x6 square with 3x3
+// weights, 4x4 numbers, is output(data(square) * weights(w)), and the rest is its derivative.
+struct Winograd {
+  using Transform = void (*)(const Square& from, const Target& to, bool add);
+  Transform data;              // 6x6 to 6x6
+  Transform output;            // 6x6 to 4x4
+  Transform gradient;          // 4x4 to 6x6: the transpose of `output`
+  Transform weights;           // 3x3 to 6x6
+  Transform weights_gradient;  // 6x6 to 3x3: its transpose
+};
+
 // The loops over memory, compiled for each level of vector instructions, because the compiler may
 // assume only the oldest processor elsewhere. Sums are added to what is there; floats are summed in
 // short runs and the runs in double, so that large images lose no digits. Results may be written
@@ -80,6 +101,7 @@ struct Loops {
                             const PoolRun& run);
   // y = x * scale where kept, else 0; or adds that.
   void (*dropout)(const float* x, float* y, const DropoutRun& run, bool add);
+  Winograd winograd;
 };
 
 // The fastest that this processor has, or that ONEDNN_MAX_CPU_ISA allows.

@@ -354,6 +354,14 @@ void Dropout(const float* x, float* y, const DropoutRun& run, bool add) {
 
 #undef MOTLEY_EACH
 
+}  // namespace
+}  // namespace motley::engine::native::simd
+
+#include "motley/engine/native/kernels/simd/winograd_body.h"
+
+namespace motley::engine::native::simd {
+namespace {
+
 constexpr Loops kLoops = {.add_to = AddTo,
                           .add = Add,
                           .relu = Relu,
@@ -364,7 +372,8 @@ constexpr Loops kLoops = {.add_to = AddTo,
                           .normalise_backward = BackwardStrip,
                           .max_pool = MaxPool,
                           .max_pool_backward = MaxPoolBackward,
-                          .dropout = Dropout};
+                          .dropout = Dropout,
+                          .winograd = kWinograd};
 
 }  // namespace
 
