@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Feeds every reader of foreign bytes with libFuzzer under ASan and UBSan, SECONDS each (default
-# 60), starting from the seeds of tests/fuzz. Stops at the first finding; the input that caused it
-# is left in build/fuzz.
+# 60; the protocol that long for each of its kinds of message), starting from the seeds of
+# tests/fuzz. Stops at the first finding; the input that caused it is left in build/fuzz.
 #
 #   bench/fuzz.sh [SECONDS]
 set -euo pipefail
@@ -18,7 +18,9 @@ for fuzzer in build/asan/tests/fuzz/*_fuzz; do
   corpus=build/fuzz/corpus/$name
   log=build/fuzz/$name.log
   mkdir -p "$corpus" "build/fuzz/seeds/$name"
-  if ! "$fuzzer" -max_total_time="$seconds" -rss_limit_mb=2048 -timeout=10 \
+  kinds=1
+  [ "$name" = cluster_fuzz ] && kinds=11
+  if ! "$fuzzer" -max_total_time=$((seconds * kinds)) -rss_limit_mb=2048 -timeout=10 \
     -artifact_prefix="build/fuzz/$name-" "$corpus" "build/fuzz/seeds/$name" >"$log" 2>&1; then
     tail -40 "$log" >&2
     echo "$name: found something; the input is in build/fuzz" >&2

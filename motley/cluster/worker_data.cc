@@ -66,7 +66,8 @@ base::Result<std::shared_ptr<const data::Dataset>> OpenPrivate(const WorkerOptio
 WorkerData::WorkerData(const WorkerOptions& options, const proto::Job& job, data::DataPair sets,
                        std::shared_ptr<const data::Dataset> secret, const std::string& worker,
                        data::Transform train_transform, data::Transform test_transform)
-    : open_{job.seed(), sets.train->size(), {}},
+    : batch_(job.batch()),
+      open_{job.seed(), sets.train->size(), {}},
       own_{data::PrivateSeed(job.seed(), worker), secret == nullptr ? 0 : secret->size(), {}},
       own_base_(data::FirstPrivateId(worker)),
       sets_(std::move(sets)),
@@ -108,13 +109,16 @@ base::Result<std::unique_ptr<WorkerData>> WorkerData::Open(
 
 base::Result<WorkerData::Wanted> WorkerData::WantedOf(const proto::Train::Part& part) const {
   Wanted wanted;
-  const auto take = [](const auto& ranges, std::int64_t size,
-                       std::vector<data::Ticket>& tickets) -> base::Status {
+  std::int64_t samples = 0;
+  const auto take = [&](const auto& ranges, std::int64_t size,
+                        std::vector<data::Ticket>& tickets) -> base::Status {
     for (const proto::Range& range : ranges) {
       if (range.begin() < 0 || range.begin() > range.end() || range.end() > size) {
         return base::InvalidInput("samples {} to {} of an epoch of {}", range.begin(), range.end(),
                                   size);
       }
+      samples += range.end() - range.begin();
+      if (samples > batch_) return base::InvalidInput("a share beyond the batch of {}", batch_);
       if (range.end() > range.begin()) {
         tickets.push_back({range.epoch(), range.begin(), range.end()});
       }

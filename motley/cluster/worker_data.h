@@ -71,6 +71,7 @@ class WorkerData {
   void Submit(const Wanted& wanted);
   base::Result<Wanted> WantedOf(const proto::Train::Part& part) const;
 
+  const std::int64_t batch_;  // no share is larger
   Orders open_, own_;
   const data::SampleId own_base_;  // of the ids of private samples
   const data::DataPair sets_;

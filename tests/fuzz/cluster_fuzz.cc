@@ -15,6 +15,7 @@
 #include "motley/cluster/incoming_model.h"
 #include "motley/cluster/job.h"
 #include "motley/cluster/remote_dataset.h"
+#include "motley/cluster/worker_data.h"
 #include "motley/data/memory_dataset.h"
 #include "motley/engine/native/native_device.h"
 #include "motley/graph/graph.h"
@@ -45,7 +46,8 @@ struct World {
   World()
       : data{SmallSet(), SmallSet()},
         graph(SmallGraph()),
-        head(std::make_shared<const graph::Graph>(graph::Split(graph).value().head)) {
+        head(std::make_shared<const graph::Graph>(graph::Split(graph).value().head)),
+        job(MakeJob({.batch = 3}, graph, data)) {
     device.threads = 1;
     device.kernel_choices =
         engine::native::MakeNativeDevice(head, device).value()->kernel_choices();
@@ -83,6 +85,7 @@ class Sequence {
         desk_(world.options, world.job, world.data, model_, &head_, world.clock, world.hooks),
         incoming_(model_.parts(), /*with_velocity=*/true),
         boundary_(graph::Count(world.head->input_shape()), parts_out_),
+        world_(world),
         caller_{"fuzz", {{kTokenId, world.token.id}, {kTokenSecret, world.token.secret}}} {
     proto::JoinRequest request;
     request.set_protocol(kProtocol);
@@ -105,7 +108,7 @@ class Sequence {
   }
 
   void Send(int kind, const std::string& bytes) {
-    switch (kind % 10) {
+    switch (kind % 11) {
       case 0:
         With<proto::JoinRequest>(bytes, [&](auto& request) {
           auto joined = desk_.Join(caller_, request);
@@ -143,8 +146,11 @@ class Sequence {
       case 8:
         With<proto::SamplesReply>(bytes, [&](auto& reply) { TakeSamples(reply); });
         return;
-      default:
+      case 9:
         With<proto::Part>(bytes, [&](auto& part) { (void)boundary_.Take(part); });
+        return;
+      default:
+        With<proto::Order>(bytes, [&](auto& order) { TakeOrder(order.train()); });
     }
   }
 
@@ -170,6 +176,16 @@ class Sequence {
     if (job.onnx().empty()) (void)BuildGraph(job);  // ONNX has a fuzzer of its own
   }
 
+  // What a worker reads of an order but numbers that it only compares.
+  void TakeOrder(const proto::Train& train) {
+    if (worker_ == nullptr) {
+      const WorkerOptions options;
+      worker_ =
+          WorkerData::Open(options, world_.job, world_.data, nullptr, "first", nullptr).value();
+    }
+    (void)worker_->Take(train.part(), train.next());
+  }
+
   void TakeSamples(proto::SamplesReply& reply) {
     proto::Set set;
     set.set_size(2);
@@ -191,6 +207,8 @@ class Sequence {
   IncomingModel incoming_;
   Outbox<PartToSend> parts_out_;
   Boundary boundary_;
+  World& world_;
+  std::unique_ptr<WorkerData> worker_;
   const Caller caller_;
   SessionPtr session_;
 };
