@@ -96,6 +96,7 @@ run::Update Coordinator::Impl::Commit(int number, Group& group) {
     update.compute_seconds += head.seconds;
     head_->Commit(number);
   }
+  update.compute_spread = plan::ComputeSpread(event);
   event.short_step = update.samples < planned;
   if (event.short_step) TellShortStep(update, planned);
   if (!options_.gloo) {

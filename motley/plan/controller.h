@@ -43,6 +43,10 @@ struct StepDone {
   std::optional<double> noise;  // the gradient noise scale, in samples, where it is known
   std::vector<Part> parts;
 };
+// By how much the compute times of the step's devices differ: (slowest - fastest) / slowest. 0 with
+// one device, or none.
+double ComputeSpread(const StepDone& step);
+
 using Event = std::variant<DeviceJoined, DeviceLost, StepDone>;
 
 // Something that a controller wants to be remembered: a decision, or what came of one.

@@ -18,9 +18,10 @@ struct Update {
   double loss_sum = 0.0;
   std::int64_t correct = 0;
   double compute_seconds = 0.0;
-  double wait_seconds = 0.0;   // for data and for others
-  int group = 0;               // of the devices that made it
-  std::int64_t staleness = 0;  // updates of other groups since this one read the model
+  double wait_seconds = 0.0;    // for data and for others
+  double compute_spread = 0.0;  // (slowest - fastest device) / slowest, by their compute times
+  int group = 0;                // of the devices that made it
+  std::int64_t staleness = 0;   // updates of other groups since this one read the model
   // What is no finite number any more ("the loss", "a weight"): training has diverged, and nothing
   // was committed. Empty when all is well.
   std::string not_finite;

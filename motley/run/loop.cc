@@ -143,6 +143,7 @@ void Loop::ReportStep(const Update& update, double learning_rate) {
   if (now - event_time_ >= kStepEventSeconds || executor_.ledger().Complete()) {
     Emit("step", {{"loss", event_loss_sum_ / static_cast<double>(event_samples_)},
                   {"lr", learning_rate},
+                  {"compute_spread", update.compute_spread},
                   {"staleness",
                    static_cast<double>(event_staleness_) / static_cast<double>(event_updates_)},
                   {"samples", state_.samples},

@@ -363,6 +363,7 @@ base::Result<run::Update> VirtualExecutor::Apply(const Timeline::Event& event,
     weight_bytes_ += bytes;
   }
   update.compute_seconds = event.computed - event.begin;
+  update.compute_spread = plan::ComputeSpread(done);
   update.wait_seconds = event.end - event.computed;
   Tell(std::move(done));
   return update;

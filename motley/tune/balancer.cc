@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <map>
 #include <numeric>
 #include <utility>
 
@@ -15,7 +15,7 @@ namespace {
 
 // A new plan is worth its trouble when the step gets so much shorter, for so long, and the last one
 // is so old.
-constexpr double kGain = 1.05, kSureSeconds = 0.5, kRestSeconds = 2.0;
+constexpr double kGain = 1.05, kSureSeconds = 0.3, kRestSeconds = 2.0;
 constexpr std::int64_t kRestSteps = 4;
 // A change that the median of four steps with 5 % of noise does not show by accident (a logarithm).
 // The mean of an unsteady device moves more.
@@ -26,31 +26,15 @@ constexpr double kLongestDoubt = 6.0;
 constexpr double kHurriedGain = 1.2, kHurriedRestSeconds = 0.5;
 // Trying a device that has no share may cost so much of the time.
 constexpr double kTrySeconds = 10.0, kTryCost = 0.05;
-// The steps from which an outcome is told. The first ones compile and fetch for the new shares.
-constexpr std::int64_t kSettleSteps = 2, kOutcomeSteps = 10;
-// When the medians of these differ by more, the probe was not exact enough.
-constexpr double kSpread = 0.05, kCorrectionGain = 1.01;
-constexpr int kMostCorrections = 2;
-constexpr double kSure = 4.0;  // standard errors
+// The steps from which an outcome is told.
+constexpr std::int64_t kFirstLook = 10;
+// Of the time to the deadline: the rest is for tests of the model, and for noise. A new plan when
+// the present one would take so much longer than what is left.
+constexpr double kDeadlinePart = 0.95, kLate = 1.02;
 // Whose measurements one step may look at.
 constexpr int kDevicesPerStep = 64;
 // What a device is taken for that nobody has measured: as fast as the mean of the others, or this.
 constexpr double kUnknownSeconds = 1e-3;
-
-double Median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
-// The standard error of a median, relative to it.
-double DoubtOf(const std::vector<double>& values) {
-  const double median = Median(values);
-  std::vector<double> off;
-  for (const double value : values) off.push_back(std::abs(value - median));
-  constexpr double kSigma = 1.48, kOfMedian = 1.25;  // for a normal distribution
-  return kSigma * kOfMedian * Median(off) / std::sqrt(static_cast<double>(values.size())) / median;
-}
 
 std::string Milliseconds(double seconds) {
   return seconds < 1.0 ? fmt::format("{:.3g} ms", 1e3 * seconds) : fmt::format("{:.3g} s", seconds);
@@ -98,11 +82,10 @@ std::optional<plan::Plan> Balancer::OnEvent(const plan::Event& event) {
   }
   tried_.reset();
   regroup_ = true;
+  refine_rest_ = 0.0;
   std::vector<double> paces;
   for (const Device& device : devices_) paces.push_back(device.pace);
-  plan::Plan plan = Decide(paces, reason);
-  corrections_left_ = kMostCorrections;
-  return plan;
+  return Decide(paces, reason);
 }
 
 int Balancer::Groups() const {
@@ -144,6 +127,17 @@ std::int64_t Balancer::SamplesOfAnEpoch() const {
 std::int64_t Balancer::SamplesLeft() const {
   if (options_.epochs == 0) return 0;
   return std::max<std::int64_t>(1, options_.epochs * SamplesOfAnEpoch() - samples_done_);
+}
+
+double Balancer::SecondsLeft() const {
+  return kDeadlinePart * *options_.deadline_seconds - (clock_.Now() - start_);
+}
+
+bool Balancer::BehindTheDeadline() const {
+  if (!options_.deadline_seconds || options_.epochs == 0 || late_anyway_) return false;
+  const double steps = static_cast<double>(SamplesLeft()) /
+                       static_cast<double>(std::max<std::int64_t>(1, planned_samples_));
+  return steps * planned_seconds_ > kLate * std::max(0.0, SecondsLeft());
 }
 
 std::int64_t Balancer::LeastOf(const Device& device) const {
@@ -243,15 +237,14 @@ plan::Plan Balancer::Decide(const std::vector<double>& paces, const std::string&
                           .multiple = options_.multiple,
                           .samples_left = SamplesLeft(),
                           .deadline_seconds = {}};
-    if (options_.deadline_seconds) {
-      goal.deadline_seconds = std::max(1e-3, *options_.deadline_seconds - (clock_.Now() - start_));
-    }
+    if (options_.deadline_seconds) goal.deadline_seconds = std::max(1e-3, SecondsLeft());
     if (auto chosen = plan::PlanForEnergy(goal, powered); chosen.ok()) {
       grouped = plan::Grouped{.group = std::vector<int>(devices_.size()),
                               .shares = std::move(chosen->shares),
                               .seconds = {chosen->seconds_per_step},
                               .totals = {chosen->total}};
       words += "; " + chosen->reason;
+      late_anyway_ = !chosen->meets_deadline;
     }
   }
   if (!grouped && options_.objective == Objective::kEnergy) {
@@ -307,19 +300,20 @@ plan::Plan Balancer::Adopt(plan::Grouped grouped, const std::string& reason) {
     }
     device.share = share;
     device.group = grouped.group[i];
-    device.monitor.Forget();
+    device.monitor.Forget(device.pace);
   }
   plan.shares = PresentShares();
   const std::string after = Words(grouped.shares);
   planned_at_ = now;
   planned_seconds_ = seconds;
+  planned_samples_ = total;
   group_seconds_ = std::move(grouped.seconds);
   regroup_ = false;
   steps_since_ = 0;
   better_since_.reset();
-  corrections_left_ = 0;
   ++decisions_;
-  open_ = Prediction{.decision = decisions_, .seconds = seconds, .measured = {}};
+  look_.told = false;
+  BeginLook(kFirstLook);
   notes_.push_back({"decision",
                     fmt::format("shares {}: {}; predicts {} per step", after, plan.reason,
                                 Milliseconds(seconds)),
@@ -339,6 +333,7 @@ double Balancer::Gain(const std::vector<double>& paces) const {
       const double change = paces[i] / devices_[i].pace;
       largest = std::max({largest, change, 1.0 / change});
     }
+    if (BehindTheDeadline()) return kGain;
     return largest > 1.1 ? largest : 1.0;
   }
   const auto best = BestShares(paces);
@@ -372,6 +367,7 @@ std::string Balancer::WhatChanged(const std::vector<double>& paces, bool hurried
         hurried && device.monitor.pressed() ? ", and the kernel says that it waits for a processor"
                                             : ""));
   }
+  if (changes.empty() && BehindTheDeadline()) return "the job is behind its deadline";
   if (changes.empty()) return "the shares do not fit the measured speeds";
   return fmt::format("{}", fmt::join(changes, "; "));
 }
@@ -387,8 +383,11 @@ std::optional<plan::Plan> Balancer::OnStep(const plan::StepDone& step) {
     if (device == nullptr || part.samples <= 0 || !(part.compute_seconds > 0.0)) continue;
     const double ratio = part.compute_seconds / device->curve.At(part.samples);
     // One that had to stop at its deadline needs no further sign.
-    const bool stopped = !tried_ && part.samples < device->share && step.short_step;
-    device->monitor.Add(now, ratio, stopped ? 1.0 : part.pressure);
+    if (!tried_ && part.samples < device->share && step.short_step) {
+      device->monitor.AddStopped(now, ratio);
+    } else {
+      device->monitor.Add(now, ratio, part.pressure);
+    }
     if (tried_ && device == &devices_[*tried_]) trial = ratio;
   }
   if (tried_) {
@@ -421,7 +420,7 @@ std::optional<plan::Plan> Balancer::Retune(double now) {
   if (age < kRestSeconds || steps_since_ < kRestSteps * Groups()) return std::nullopt;
   // A device that is just changing: a plan for the others alone would be one plan too many.
   const bool undecided = std::any_of(devices_.begin(), devices_.end(), [](const Device& device) {
-    return device.share > 0 && device.monitor.Undecided(device.pace);
+    return device.share > 0 && device.monitor.Undecided();
   });
   if (undecided && age < kLongestDoubt) return std::nullopt;
   const std::vector<double> paces = MeasuredPaces(/*hurried=*/false);
@@ -486,71 +485,19 @@ std::optional<plan::Plan> Balancer::TryIdle() {
   return std::nullopt;
 }
 
-double Balancer::SpreadOf(const Prediction& was) const {
-  double widest = 0.0;
-  for (int group = 0; group < Groups(); ++group) {
-    double first = std::numeric_limits<double>::infinity(), last = 0.0;
-    for (const Device& device : devices_) {
-      const auto found = was.compute.find(device.name);
-      if (device.group != group || found == was.compute.end()) continue;
-      first = std::min(first, Median(found->second));
-      last = std::max(last, Median(found->second));
-    }
-    if (last > 0.0) widest = std::max(widest, (last - first) / last);
-  }
-  return widest;
-}
-
-std::optional<plan::Plan> Balancer::Judge(const plan::StepDone& step) {
-  if (!open_ || steps_since_ <= kSettleSteps * Groups() || !(step.seconds > 0.0)) {
-    return std::nullopt;
-  }
-  const auto group = static_cast<std::size_t>(step.group);
-  if (group >= group_seconds_.size()) return std::nullopt;  // of the plan before
-  // As if it were of the slowest group, for which the prediction stands.
-  open_->measured.push_back(step.seconds * planned_seconds_ / group_seconds_[group]);
-  for (const plan::StepDone::Part& part : step.parts) {
-    const Device* const device = Find(part.device);
-    if (device == nullptr || part.samples <= 0 || !(part.compute_seconds > 0.0)) continue;
-    open_->compute[part.device].push_back(part.compute_seconds);
-    open_->ratios[part.device].push_back(part.compute_seconds / device->curve.At(part.samples));
-  }
-  if (static_cast<std::int64_t>(open_->measured.size()) < kOutcomeSteps * Groups()) {
-    return std::nullopt;
-  }
-  const Prediction was = *std::exchange(open_, std::nullopt);
-  const double measured = Median(was.measured);
-  const double spread = SpreadOf(was);
-  const double error = was.seconds > 0.0 ? measured / was.seconds - 1.0 : 0.0;
+void Balancer::TellOutcome(double measured, double spread) {
+  const double error = planned_seconds_ > 0.0 ? measured / planned_seconds_ - 1.0 : 0.0;
   notes_.push_back(
       {"outcome",
        fmt::format("decision {}: {} per step were predicted and {} measured ({:+.0f} %); the "
                    "devices' compute times differ by {:.1f} %",
-                   was.decision, Milliseconds(was.seconds), Milliseconds(measured), 100.0 * error,
-                   100.0 * spread),
+                   decisions_, Milliseconds(planned_seconds_), Milliseconds(measured),
+                   100.0 * error, 100.0 * spread),
        {},
-       {{"decision", static_cast<double>(was.decision)},
-        {"predicted_step_seconds", was.seconds},
+       {{"decision", static_cast<double>(decisions_)},
+        {"predicted_step_seconds", planned_seconds_},
         {"measured_step_seconds", measured},
         {"compute_spread", spread}}});
-  if (!options_.keep || options_.objective != Objective::kTime || corrections_left_ == 0) {
-    return std::nullopt;
-  }
-  std::vector<double> paces;
-  double doubt = 0.0;  // the largest error that a device's median may have
-  for (const Device& device : devices_) {
-    const auto found = was.ratios.find(device.name);
-    paces.push_back(found == was.ratios.end() ? device.pace : Median(found->second));
-    if (found != was.ratios.end()) doubt = std::max(doubt, DoubtOf(found->second));
-  }
-  if (spread < std::max(kSpread, kSure * doubt)) return std::nullopt;
-  if (Gain(paces) < kCorrectionGain) return std::nullopt;
-  const int left = corrections_left_ - 1;
-  plan::Plan plan = Decide(paces, fmt::format("compute times of ten steps differ by {:.0f} %, so "
-                                              "the probe is corrected by them",
-                                              100.0 * spread));
-  corrections_left_ = left;
-  return plan;
 }
 
 }  // namespace motley::tune

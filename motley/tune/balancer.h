@@ -2,7 +2,6 @@
 #define MOTLEY_TUNE_BALANCER_H_
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,9 +32,14 @@ struct BalancerOptions {
 //
 // A device starts with the curve of its probe. While it runs, the curve is scaled by what the
 // monitor sees. A new plan is made when it has looked at least 5 % faster than the present one for
-// half a second, and not sooner than 2 s and 4 steps after the last; at once when the kernel says
-// that a device waits for its processor and the plan would be 20 % faster. A device that has no
+// 0.3 s, and not sooner than 2 s and 4 steps after the last; at once when the kernel says that a
+// device waits for its processor and the plan would be 20 % faster. A device that has no
 // share is tried again with a few samples from time to time, rarely enough to cost at most 5 %.
+//
+// Differences that are smaller than that, but last, are refined away: when the devices' median
+// compute times differ by more than 3 %, and by more than chance, over 10 steps of a plan, or 20,
+// 40, 80 or 160. One that follows another soon needs twice the rest, so that plans do not
+// alternate.
 //
 // With several groups, groups that need the same time for a batch are formed when a device comes or
 // goes; meanwhile shares are balanced inside of each, and a gain is one of all groups together.
@@ -68,13 +72,13 @@ class Balancer final : public plan::Controller {
     int group = 0;
     double next_try = 0.0;  // without a share: when it gets one again
     Monitor monitor;
+    std::vector<double> compute, ratios;  // of the look: seconds, and against the curve
   };
-  struct Prediction {
-    std::int64_t decision = 0;
-    double seconds = 0.0;  // of the slowest group
+  // At how the present plan does, over more and more of its steps.
+  struct Look {
+    std::int64_t steps = 0;  // it ends with so many of each group
+    bool told = false;       // what came of the plan
     std::vector<double> measured;
-    std::map<std::string, std::vector<double>> ratios;   // to the curve, by device
-    std::map<std::string, std::vector<double>> compute;  // seconds
   };
 
   std::optional<plan::Plan> OnStep(const plan::StepDone& step);
@@ -87,6 +91,9 @@ class Balancer final : public plan::Controller {
   std::int64_t LeastOf(const Device& device) const;
   std::int64_t SamplesOfAnEpoch() const;
   std::int64_t SamplesLeft() const;
+  double SecondsLeft() const;  // to the deadline, which there must be
+  // The present plan would miss it, and another one may not.
+  bool BehindTheDeadline() const;
   // The best shares of the present groups with these paces.
   base::Result<plan::Grouped> BestShares(const std::vector<double>& paces) const;
   // Groups and shares that only follow the private samples, when there are too many of them.
@@ -106,11 +113,16 @@ class Balancer final : public plan::Controller {
   // (0: it did nothing).
   plan::Plan JudgeTrial(double ratio);
   double NextTry(const Device& device) const;
-  // Tells what came of the present plan once there are enough steps. When the devices turn out not
-  // to finish together, because a probe is short and alone: a plan by what they needed.
+  // Looks at the step. When there are enough of them: tells what came of the present plan and, when
+  // the devices turn out not to finish together, gives a plan by what they needed.
   std::optional<plan::Plan> Judge(const plan::StepDone& step);
-  // By how much the compute times of a group's devices differ, in the group where that is most.
-  double SpreadOf(const Prediction& was) const;
+  void BeginLook(std::int64_t steps);
+  bool LookAt(const plan::StepDone& step);  // whether these are enough
+  void TellOutcome(double measured, double spread);
+  std::optional<plan::Plan> Refine();
+  // By how much the compute times of a group's devices differ in the steps of the look, in the
+  // group where that is most.
+  double Spread() const;
   Device* Find(const std::string& name);
 
   const BalancerOptions options_;
@@ -119,6 +131,8 @@ class Balancer final : public plan::Controller {
   std::vector<Device> devices_;
   std::size_t last_found_ = 0;
   double planned_at_ = 0.0, planned_seconds_ = 0.0;
+  std::int64_t planned_samples_ = 0;    // of a step
+  bool late_anyway_ = false;            // no plan meets the deadline
   std::vector<double> group_seconds_;   // of a step, as planned
   bool regroup_ = false;                // devices came or went since the groups were formed
   std::optional<double> noise_;         // the gradient noise scale, once it is known
@@ -128,8 +142,8 @@ class Balancer final : public plan::Controller {
   std::optional<std::size_t> tried_;        // this idle device has a few samples in this step
   std::vector<std::int64_t> tried_before_;  // the shares to go back to
   int tried_steps_ = 0;                     // of its group without it since then
-  int corrections_left_ = 0;                // of the probes, since a device came or went
-  std::optional<Prediction> open_;
+  double refined_at_ = 0.0, refine_rest_ = 0.0;  // when, and for how long not again
+  Look look_;
   std::vector<plan::Note> notes_;
 };
 

@@ -1,6 +1,8 @@
 #include "motley/tune/monitor.h"
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
 #include <vector>
 
 #include "motley/base/check.h"
@@ -16,8 +18,14 @@ constexpr std::size_t kLongSteps = 16;
 constexpr std::size_t kTurns = 4;
 constexpr double kTurnSeconds = 10.0;
 constexpr std::int64_t kTurnSteps = 16;
-// More of the time than this without a processor is no accident.
-constexpr double kPressure = 0.1;
+// It is steady again when it has not turned for so long.
+constexpr double kSteadySeconds = 2.2;
+constexpr std::int64_t kSteadySteps = 8;
+// More of the time than this without a processor, beyond what is usual, is no accident. Where
+// several devices share a machine, somebody always waits, and the kernel's count goes up and down.
+constexpr double kPressure = 0.1, kDeviations = 2.0;
+// What is usual follows over so many seconds, and at least 20 steps.
+constexpr double kUsualSeconds = 10.0, kUsualPart = 0.05;
 // Between the fast and the slow steps: more than the noise of a shared machine, less than what a
 // program that comes and goes makes of it.
 constexpr double kDifferent = 1.35, kFast = 0.1, kSlow = 0.9;
@@ -36,20 +44,35 @@ std::vector<double> Ratios(const Range& seen) {
   return ratios;
 }
 
-bool Agree(const std::vector<double>& ratios) {
+bool OneSpeed(const std::vector<double>& ratios) {
   return Quantile(ratios, kSlow) <= kDifferent * Quantile(ratios, kFast);
 }
 
 }  // namespace
 
 void Monitor::Add(double now, double ratio, double pressure) {
-  seen_.push_back({now, ratio, pressure});
+  const double usual = usual_.value_or(pressure);
+  const double part = std::min(kUsualPart, (now - now_) / kUsualSeconds);
+  See(now, ratio, pressure > usual + std::max(kPressure, kDeviations * deviation_));
+  deviation_ += part * (std::abs(pressure - usual) - deviation_);
+  usual_ = usual + part * (pressure - usual);
+}
+
+void Monitor::AddStopped(double now, double ratio) { See(now, ratio, /*sign=*/true); }
+
+void Monitor::See(double now, double ratio, bool sign) {
+  now_ = now;
+  seen_.push_back({now, ratio, sign});
   while (seen_.size() > kLongSteps && now - seen_.front().time > kLongSeconds) seen_.pop_front();
-  FollowTurns(now, ratio);
+  // The middle one of three is never a spike of one step.
+  if (++steps_ >= 3) {
+    const double least = std::min(before_[0], before_[1]), most = std::max(before_[0], before_[1]);
+    FollowTurns(now, std::clamp(ratio, least, most));
+  }
+  before_[0] = std::exchange(before_[1], ratio);
 }
 
 void Monitor::FollowTurns(double now, double ratio) {
-  ++steps_;
   const bool turned =
       rising_ ? ratio < extreme_ / kDifferent : ratio > extreme_ * kDifferent && extreme_ > 0.0;
   if (turned) {
@@ -64,12 +87,20 @@ void Monitor::FollowTurns(double now, double ratio) {
   while (!turns_.empty() && old(turns_.front())) turns_.pop_front();
 }
 
-void Monitor::Forget() { seen_.clear(); }
+void Monitor::Forget(double pace) {
+  planned_ = pace;
+  seen_.clear();
+}
+
+bool Monitor::Clear(const std::vector<double>& ratios) const {
+  return OneSpeed(ratios) || Quantile(ratios, kFast) > kDifferent * planned_ ||
+         Quantile(ratios, kSlow) < planned_ / kDifferent;
+}
 
 bool Monitor::pressed() const {
   if (seen_.size() < kHurriedSteps) return false;
   return std::all_of(seen_.end() - kHurriedSteps, seen_.end(),
-                     [](const Seen& one) { return one.pressure > kPressure; });
+                     [](const Seen& one) { return one.sign; });
 }
 
 std::deque<Monitor::Seen> Monitor::Window(bool hurried) const {
@@ -83,7 +114,10 @@ std::deque<Monitor::Seen> Monitor::Window(bool hurried) const {
   return window;
 }
 
-bool Monitor::Unsteady() const { return turns_.size() >= kTurns; }
+bool Monitor::Unsteady() const {
+  if (turns_.size() < kTurns) return false;
+  return now_ - turns_.back().time < kSteadySeconds || steps_ - turns_.back().step < kSteadySteps;
+}
 
 bool Monitor::Ready(bool hurried) const {
   if (seen_.empty()) return false;
@@ -91,7 +125,7 @@ bool Monitor::Ready(bool hurried) const {
   if (Unsteady()) return seen_.size() >= kLongSteps && seconds >= 0.8 * kLongSeconds;
   const auto window = Window(hurried);
   if (window.size() < (hurried ? kHurriedSteps : kWindowSteps)) return false;
-  return Agree(Ratios(window)) && window.back().time - window.front().time >=
+  return Clear(Ratios(window)) && window.back().time - window.front().time >=
                                       0.8 * (hurried ? kHurriedSeconds : kWindowSeconds);
 }
 
@@ -99,19 +133,19 @@ std::optional<double> Monitor::LongPace() const {
   if (seen_.size() < kLongSteps) return std::nullopt;
   if (seen_.back().time - seen_.front().time < 0.8 * kLongSeconds) return std::nullopt;
   const std::vector<double> ratios = Ratios(seen_);
-  if (!Agree(ratios)) return std::nullopt;
+  if (!OneSpeed(ratios)) return std::nullopt;
   return Quantile(ratios, 0.5);
 }
 
-bool Monitor::Undecided(double pace) const {
+bool Monitor::Undecided() const {
   if (seen_.empty() || Ready(/*hurried=*/false)) return false;
-  const double change = seen_.back().ratio / pace;
+  const double change = seen_.back().ratio / planned_;
   return change > kDifferent || change < 1.0 / kDifferent;
 }
 
 double Monitor::Pace(bool hurried) const {
   MOTLEY_CHECK(Ready(hurried), "nothing was seen yet");
-  if (!Unsteady()) return Quantile(Ratios(Window(hurried)), 0.5);
+  if (!Unsteady()) return Quantile(Ratios(Window(hurried)), hurried ? 0.0 : 0.5);
   double sum = 0.0;
   for (const Seen& one : seen_) sum += one.ratio;
   return sum / static_cast<double>(seen_.size());

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <vector>
 
 namespace motley::tune {
 
@@ -12,19 +13,24 @@ namespace motley::tune {
 //
 // The pace is measured over the last 2 s and at least 4 steps: enough for a change that nobody can
 // take for noise. In a hurry half a second and 2 steps do: when the kernel says that somebody else
-// wants the processor. A small change needs 8 s and 16 steps. While nearly all of them agree, the
-// pace is their median; while they do not, the speed is just changing, and there is none. A device
-// whose speed has turned four times in 10 s is unsteady: it is taken at its mean over 8 s, so that
-// plans do not follow it back and forth.
+// wants the processor, more than is usual here. Then the fastest of them counts, so that a single
+// slow one means nothing. A small change needs 8 s and 16 steps. While nearly all of them agree, or
+// are far from the pace of the plan on the same side of it, the pace is their median; else the
+// speed is just changing, and there is none. A device whose speed has turned four times in 10 s,
+// spikes of one step left out, is unsteady until it has kept its speed for 2.2 s and 8 steps: it is
+// taken at its mean over 8 s, so that plans do not follow it back and forth.
 //
 // Thread safety: none.
 class Monitor {
  public:
   // A step that took `ratio` times what the curve says, which ended at `now`.
+  // `pressure`: the part of the time in which the kernel let it, or others there, wait.
   void Add(double now, double ratio, double pressure);
-  // The plan has changed: what was measured before says nothing about the next steps, but for
-  // whether the device is unsteady.
-  void Forget();
+  // One that had to end at its deadline: no further sign is needed.
+  void AddStopped(double now, double ratio);
+  // The plan has changed, and takes the device at this pace: what was measured before says nothing
+  // about the next steps, but for whether the device is unsteady and what pressure is usual.
+  void Forget(double pace);
 
   // Whether enough was seen to say anything.
   bool Ready(bool hurried) const;
@@ -34,20 +40,26 @@ class Monitor {
   // Over the long time, if that has passed at one speed.
   std::optional<double> LongPace() const;
   bool Unsteady() const;
-  // Whether the last step was far from `pace`, and nobody can say yet what it means.
-  bool Undecided(double pace) const;
+  // Whether the last step was far from the pace of the plan, and nobody can say yet what it means.
+  bool Undecided() const;
   // Whether the kernel's own signs show that the device is being slowed down.
   bool pressed() const;
 
  private:
   struct Seen {
-    double time = 0.0, ratio = 0.0, pressure = 0.0;
+    double time = 0.0, ratio = 0.0;
+    bool sign = false;  // that the device is being slowed down
   };
   // The last of them that decide.
   std::deque<Seen> Window(bool hurried) const;
 
+  // Whether these are of one speed, as far as the noise of a shared machine goes, or at least of no
+  // speed near that of the plan.
+  bool Clear(const std::vector<double>& ratios) const;
+  void See(double now, double ratio, bool sign);
   void FollowTurns(double now, double ratio);
 
+  double planned_ = 1.0;  // pace
   std::deque<Seen> seen_;
   struct Turn {
     double time = 0.0;
@@ -57,6 +69,10 @@ class Monitor {
   double extreme_ = 0.0;    // the largest ratio since it turned up, or the smallest since down
   bool rising_ = true;
   std::int64_t steps_ = 0;
+  double now_ = 0.0;               // the end of the last step
+  double before_[2] = {0.0, 0.0};  // the last two ratios
+  std::optional<double> usual_;    // pressure
+  double deviation_ = 0.1;         // from it, usually: at first unknown
 };
 
 }  // namespace motley::tune

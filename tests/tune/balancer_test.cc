@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
+#include <limits>
 #include <map>
 
 #include "tests/tune/cluster_model.h"
@@ -151,6 +153,106 @@ TEST(BalancerTest, DoesNotFollowASpeedThatGoesUpAndDown) {
   }
 }
 
+// By how much the devices' true compute times differ with the present shares.
+double TrueSpread(ClusterModel& cluster) {
+  double first = std::numeric_limits<double>::infinity(), last = 0.0;
+  for (const plan::Share& share : cluster.plan().shares) {
+    const ModelDevice& device = cluster[share.device];
+    const double seconds =
+        device.slowdown * device.seconds_per_sample * static_cast<double>(share.samples);
+    first = std::min(first, seconds);
+    last = std::max(last, seconds);
+  }
+  return (last - first) / last;
+}
+
+TEST(BalancerTest, RefinesAwayASmallDifferenceThatLasts) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    ThreeDevices cluster({.batch = 700}, seed);
+    cluster.noise = 0.03;
+    cluster.RunSeconds(20.0);
+    const std::size_t plans = cluster.plans().size();
+    cluster["slow"].slowdown = 0.85;  // steps could be 2.5 % shorter: too little for haste
+    cluster.RunSeconds(100.0);
+    EXPECT_LT(TrueSpread(cluster), 0.05) << "seed " << seed;
+    EXPECT_LE(cluster.plans().size() - plans, 3U) << "seed " << seed;
+    EXPECT_TRUE(Says(cluster.plan(), "the compute times of")) << cluster.plan().reason;
+  }
+}
+
+TEST(BalancerTest, RefinesRarelyWhenASmallDifferenceComesAndGoes) {
+  for (const double period : {2.0, 5.0, 13.0, 30.0}) {
+    ThreeDevices cluster;
+    cluster.noise = 0.02;
+    const std::size_t plans = cluster.plans().size();
+    cluster.RunSeconds(600.0, [&](double now) {
+      cluster["slow"].slowdown = std::fmod(now, 2.0 * period) < period ? 1.0 : 0.88;
+    });
+    EXPECT_LE(cluster.plans().size() - plans, 24U) << "every " << period << " s";
+  }
+}
+
+// What two shared cores make of a device: one step in twenty, or two after each other, takes
+// longer.
+class Spikes {
+ public:
+  Spikes(ClusterModel& cluster, std::uint64_t seed) : cluster_(cluster), rng_(seed) {}
+
+  void operator()(double) {
+    for (const std::string name : {"fast", "middle", "slow"}) {
+      int& left = left_[name];
+      left = left > 0 ? left - 1 : static_cast<int>(rng_.Below(40) == 0) + (rng_.Below(40) == 0);
+      cluster_[name].slowdown = lasting[name] * (left > 0 ? 1.45 : 1.0);
+      cluster_[name].pressure = pressure + 0.01 * static_cast<double>(rng_.Below(20));
+    }
+  }
+
+  std::map<std::string, double> lasting{{"fast", 1.0}, {"middle", 1.0}, {"slow", 1.0}};
+  double pressure = 0.15;
+
+ private:
+  ClusterModel& cluster_;
+  base::Rng rng_;
+  std::map<std::string, int> left_;
+};
+
+TEST(BalancerTest, LeavesThePlanAloneOnABusyMachine) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    ThreeDevices cluster({.batch = 700}, seed);
+    const std::size_t plans = cluster.plans().size();
+    cluster.noise = 0.02;
+    Spikes spikes(cluster, seed);
+    cluster.RunSeconds(120.0, std::ref(spikes));
+    EXPECT_LE(cluster.plans().size() - plans, 1U) << "seed " << seed;
+    for (const std::string name : {"fast", "middle", "slow"}) cluster[name].slowdown = 1.0;
+    EXPECT_LT(TrueSpread(cluster), 0.05) << "seed " << seed;
+  }
+}
+
+TEST(BalancerTest, ReactsInTimeOnABusyMachineInBothDirections) {
+  for (const std::int64_t batch : {200, 700}) {
+    for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+      ThreeDevices cluster({.batch = batch}, seed);
+      cluster.noise = 0.02;
+      Spikes spikes(cluster, seed);
+      cluster.RunSeconds(15.0, std::ref(spikes));
+      const auto react = [&](double slowdown, double noise) {
+        spikes.lasting["fast"] = slowdown;
+        cluster.noise = noise;
+        const auto waited = cluster.RunToNextPlan(60.0, std::ref(spikes));
+        EXPECT_TRUE(waited.InTime())
+            << fmt::format("{} samples, seed {}, to {}: {} s, {} steps", batch, seed, slowdown,
+                           waited.seconds, waited.steps);
+        cluster.RunSeconds(20.0, std::ref(spikes));
+      };
+      react(2.0, 0.08);
+      react(1.0, 0.02);
+      react(4.0, 0.08);
+      react(1.0, 0.02);
+    }
+  }
+}
+
 TEST(BalancerTest, NeverRetunesWhenTunedOnce) {
   ThreeDevices cluster({.batch = 700, .keep = false});
   const std::size_t plans = cluster.plans().size();
@@ -284,6 +386,20 @@ TEST(BalancerTest, MeetsTheDeadlineWhenADeviceIsSlowed) {
   }
   EXPECT_GT(cluster.ShareOf("wasteful"), 0);
   EXPECT_LE(cluster.now(), 220.0);
+}
+
+TEST(BalancerTest, MeetsTheDeadlineWhenEveryStepTakesALittleLonger) {
+  // 5 % more than predicted is no change of speed that calls for a plan, but adds up.
+  ClusterModel cluster(EnergyOptions(150.0));
+  cluster.Join("thrifty", {.seconds_per_sample = 0.01, .power = kThrifty});
+  cluster.Join("wasteful", {.seconds_per_sample = 0.005, .power = kWasteful});
+  cluster["thrifty"].slowdown = cluster["wasteful"].slowdown = 1.05;
+  for (std::int64_t samples = 0; samples < 20000; samples += cluster.Batch()) {
+    if (samples % 5000 == 0) cluster.stall = 1.5;  // a test of the model
+    cluster.Step();
+  }
+  EXPECT_LE(cluster.now(), 150.0);
+  EXPECT_GT(cluster.now(), 130.0);  // no more haste than it needs
 }
 
 TEST(BalancerTest, GivesEveryDeviceItsPrivateSamples) {

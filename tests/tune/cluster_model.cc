@@ -55,11 +55,13 @@ void ClusterModel::RunSeconds(double seconds, const std::function<void(double no
   }
 }
 
-ClusterModel::Waited ClusterModel::RunToNextPlan(double limit_seconds) {
+ClusterModel::Waited ClusterModel::RunToNextPlan(
+    double limit_seconds, const std::function<void(double now)>& before_step) {
   Waited waited;
   const double began = now();
   const std::size_t before = plans_.size();
   while (plans_.size() == before && now() - began < limit_seconds) {
+    if (before_step) before_step(now());
     Step();
     ++waited.steps;
   }

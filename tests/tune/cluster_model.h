@@ -52,7 +52,8 @@ class ClusterModel {
     // "Within 3 s or 10 steps, whichever is later", to the end of the step that is under way then.
     bool InTime() const { return planned && (seconds <= 3.5 || steps <= 10); }
   };
-  Waited RunToNextPlan(double limit_seconds = 60.0);
+  Waited RunToNextPlan(double limit_seconds = 60.0,
+                       const std::function<void(double now)>& before_step = {});
 
   std::int64_t ShareOf(const std::string& name) const;
   std::int64_t Batch() const;

@@ -1,0 +1,116 @@
+// How the present plan does, and small corrections of it.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "motley/tune/balancer.h"
+
+namespace motley::tune {
+namespace {
+
+// The first steps of a plan compile and fetch for the new shares.
+constexpr std::int64_t kSettleSteps = 2, kLongestLook = 160;
+// When the medians of these differ by more, the plan is refined, if that is worth anything.
+constexpr double kSpread = 0.03, kRefinementGain = 1.002;
+constexpr double kSure = 4.0;  // standard errors
+// Between two refinements, in seconds: at least, and at most when one follows the other.
+constexpr double kLeastRest = 4.0, kLongestRest = 120.0;
+
+double Median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// The standard error of a median, relative to it.
+double DoubtOf(const std::vector<double>& values) {
+  const double median = Median(values);
+  std::vector<double> off;
+  for (const double value : values) off.push_back(std::abs(value - median));
+  constexpr double kSigma = 1.48, kOfMedian = 1.25;  // for a normal distribution
+  return kSigma * kOfMedian * Median(off) / std::sqrt(static_cast<double>(values.size())) / median;
+}
+
+}  // namespace
+
+double Balancer::Spread() const {
+  double widest = 0.0;
+  for (int group = 0; group < Groups(); ++group) {
+    double first = std::numeric_limits<double>::infinity(), last = 0.0;
+    for (const Device& device : devices_) {
+      if (device.group != group || device.compute.empty()) continue;
+      first = std::min(first, Median(device.compute));
+      last = std::max(last, Median(device.compute));
+    }
+    if (last > 0.0) widest = std::max(widest, (last - first) / last);
+  }
+  return widest;
+}
+
+std::optional<plan::Plan> Balancer::Judge(const plan::StepDone& step) {
+  if (!LookAt(step)) return std::nullopt;
+  if (!std::exchange(look_.told, true)) TellOutcome(Median(look_.measured), Spread());
+  if (auto plan = Refine()) return plan;
+  // Twice the steps, those that were seen included.
+  if (look_.steps == kLongestLook) {
+    BeginLook(kLongestLook);
+  } else {
+    look_.steps *= 2;
+  }
+  return std::nullopt;
+}
+
+void Balancer::BeginLook(std::int64_t steps) {
+  look_.steps = steps;
+  look_.measured.clear();
+  for (Device& device : devices_) {
+    device.compute.clear();
+    device.ratios.clear();
+  }
+}
+
+bool Balancer::LookAt(const plan::StepDone& step) {
+  if (steps_since_ <= kSettleSteps * Groups() || !(step.seconds > 0.0)) return false;
+  const auto group = static_cast<std::size_t>(step.group);
+  if (group >= group_seconds_.size()) return false;  // of the plan before
+  if (look_.told && !options_.keep) return false;
+  // As if it were of the slowest group, for which the prediction stands.
+  look_.measured.push_back(step.seconds * planned_seconds_ / group_seconds_[group]);
+  for (const plan::StepDone::Part& part : step.parts) {
+    Device* const device = Find(part.device);
+    if (device == nullptr || part.samples <= 0 || !(part.compute_seconds > 0.0)) continue;
+    device->compute.push_back(part.compute_seconds);
+    device->ratios.push_back(part.compute_seconds / device->curve.At(part.samples));
+  }
+  return static_cast<std::int64_t>(look_.measured.size()) >= look_.steps * Groups();
+}
+
+std::optional<plan::Plan> Balancer::Refine() {
+  const double now = clock_.Now(), age = now - planned_at_, since = now - refined_at_;
+  if (!options_.keep || options_.objective != Objective::kTime || since < refine_rest_) {
+    return std::nullopt;
+  }
+  std::vector<double> paces;
+  double doubt = 0.0;  // the largest error that a device's median may have
+  for (const Device& device : devices_) {
+    // One that never stays as it is has no median worth following.
+    if (device.share > 0 && device.monitor.Unsteady()) return std::nullopt;
+    paces.push_back(device.ratios.empty() ? device.pace : Median(device.ratios));
+    if (!device.ratios.empty()) doubt = std::max(doubt, DoubtOf(device.ratios));
+  }
+  const double spread = Spread();
+  if (spread < std::max(kSpread, kSure * doubt)) return std::nullopt;
+  if (Gain(paces) < kRefinementGain) return std::nullopt;
+  plan::Plan plan =
+      Decide(paces, fmt::format("the compute times of {} steps differ by {:.0f} %, so the shares "
+                                "follow them",
+                                look_.measured.size(), 100.0 * spread));
+  // One after the other, in spite of all other plans: what they follow comes and goes.
+  const bool again = since < 4.0 * refine_rest_;
+  refine_rest_ = std::clamp(again ? 2.0 * refine_rest_ : age, kLeastRest, kLongestRest);
+  refined_at_ = now;
+  return plan;
+}
+
+}  // namespace motley::tune
