@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "motley/base/check.h"
+#include "motley/base/rng.h"
 
 namespace motley::sim {
 
@@ -13,6 +14,8 @@ Timeline::Timeline(Options options)
       draws_(options_.devices.size()),
       group_of_(options_.devices.size(), -1) {
   for (std::size_t i = 0; i < options_.devices.size(); ++i) {
+    own_link_seconds_.push_back(options_.model_bytes / options_.devices[i].bytes_per_second);
+    keys_.push_back(base::Key({options_.seed, i}));
     const double at = options_.devices[i].fails_at;
     if (std::isfinite(at)) failures_.emplace_back(at, i);
   }
@@ -32,9 +35,7 @@ double Timeline::ReductionSeconds(std::span<const std::size_t> members) const {
 
 double Timeline::OwnLinkSeconds(std::span<const std::size_t> members) const {
   double slowest = 0.0;
-  for (const std::size_t member : members) {
-    slowest = std::max(slowest, options_.model_bytes / options_.devices[member].bytes_per_second);
-  }
+  for (const std::size_t member : members) slowest = std::max(slowest, own_link_seconds_[member]);
   return std::max(0.0, slowest - link_seconds_);
 }
 
@@ -49,8 +50,12 @@ void Timeline::Begin(int group, double now, std::span<const Work> work, bool alo
   }
   Step& step = steps_[static_cast<std::size_t>(group)];
   MOTLEY_CHECK(!step.under_way, "group {} is in a step", group);
-  step = {.under_way = true, .begin = now, .computed = now, .read = updates_, .alone = alone};
-  step.members.reserve(work.size());
+  step.under_way = true;
+  step.begin = step.computed = now;
+  step.read = updates_;
+  step.alone = alone;
+  step.members.clear();
+  step.compute_seconds.clear();
   step.compute_seconds.reserve(work.size());
   for (const Work& one : work) {
     MOTLEY_CHECK(group_of_[one.device] < 0, "device {} is in a step", one.device);
@@ -64,7 +69,7 @@ void Timeline::Begin(int group, double now, std::span<const Work> work, bool alo
   }
   for (const Work& one : work) {
     const TimedDevice& device = options_.devices[one.device];
-    const double factor = device.service.Factor(options_.seed, one.device, draws_[one.device]++);
+    const double factor = device.service.Factor(keys_[one.device], draws_[one.device]++);
     const double end = device.pace.FinishTime(start, device.curve.At(one.samples) * factor);
     step.compute_seconds.push_back(end - start);
     step.computed = std::max(step.computed, end);

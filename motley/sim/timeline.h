@@ -95,10 +95,11 @@ class Timeline {
   std::optional<Event> TakeFailure(double before);
 
   const Options options_;
-  const double link_seconds_;  // of the model on the server's link
-  std::vector<std::uint64_t> draws_;
-  std::vector<int> group_of_;  // by device; -1: in no step
-  std::vector<Step> steps_;    // by group
+  const double link_seconds_;                // of the model on the server's link
+  std::vector<double> own_link_seconds_;     // of the model, by device
+  std::vector<std::uint64_t> keys_, draws_;  // by device
+  std::vector<int> group_of_;                // by device; -1: in no step
+  std::vector<Step> steps_;                  // by group
   // When a sum is complete, or has reached the server's link.
   std::priority_queue<std::pair<double, int>, std::vector<std::pair<double, int>>, std::greater<>>
       arrivals_;

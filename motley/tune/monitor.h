@@ -1,9 +1,11 @@
 #ifndef MOTLEY_TUNE_MONITOR_H_
 #define MOTLEY_TUNE_MONITOR_H_
 
+#include <array>
 #include <cstdint>
-#include <deque>
 #include <optional>
+#include <span>
+#include <vector>
 
 namespace motley::tune {
 
@@ -43,18 +45,26 @@ class Monitor {
   struct Seen {
     double time = 0.0, ratio = 0.0, pressure = 0.0;
   };
-  // The last of them that decide.
-  std::deque<Seen> Window(bool hurried) const;
-
-  void FollowTurns(double now, double ratio);
-
-  std::deque<Seen> seen_;
   struct Turn {
     double time = 0.0;
     std::int64_t step = 0;
   };
-  std::deque<Turn> turns_;  // of the speed, up or down
-  double extreme_ = 0.0;    // the largest ratio since it turned up, or the smallest since down
+  // Those of the long time. Every step of every device adds one, and few are looked at: `seen_` has
+  // older ones too, until there is no room for another.
+  std::span<const Seen> Recent() const;
+  // The last of them that decide.
+  std::span<const Seen> Window(bool hurried) const;
+
+  void FollowTurns(double now, double ratio);
+
+  std::vector<Seen> seen_;
+  // The last ones, up or down, of which the oldest is overwritten next.
+  static constexpr std::size_t kTurns = 4;
+  std::array<Turn, kTurns> turns_;
+  std::size_t turned_ = 0;
+  double now_ = 0.0;      // of the last step
+  double extreme_ = 0.0;  // the largest ratio since it turned up, or the smallest since down
+  double turn_ = 0.0;     // the ratio below which, or above which, the speed has turned
   bool rising_ = true;
   std::int64_t steps_ = 0;
 };

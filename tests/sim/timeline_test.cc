@@ -6,6 +6,7 @@
 #include <fstream>
 #include <numeric>
 
+#include "motley/base/rng.h"
 #include "motley/plan/update_time.h"
 #include "tests/run/linear.h"
 
@@ -24,7 +25,7 @@ TEST(ServiceTest, HasTheMeanOfTheCurve) {
     constexpr int kDraws = 200000;
     double sum = 0.0, squares = 0.0;
     for (std::uint64_t draw = 0; draw < kDraws; ++draw) {
-      const double factor = service.Factor(1, 2, draw);
+      const double factor = service.Factor(base::Key({1, 2}), draw);
       ASSERT_GE(factor, 0.0);
       sum += factor;
       squares += factor * factor;
@@ -41,10 +42,10 @@ TEST(ServiceTest, HasTheMeanOfTheCurve) {
 
 TEST(ServiceTest, DependsOnSeedDeviceAndDrawOnly) {
   const Service service = Service::Parse("exponential").value();
-  EXPECT_EQ(service.Factor(1, 2, 3), service.Factor(1, 2, 3));
-  EXPECT_NE(service.Factor(1, 2, 3), service.Factor(2, 2, 3));
-  EXPECT_NE(service.Factor(1, 2, 3), service.Factor(1, 3, 3));
-  EXPECT_NE(service.Factor(1, 2, 3), service.Factor(1, 2, 4));
+  EXPECT_EQ(service.Factor(base::Key({1, 2}), 3), service.Factor(base::Key({1, 2}), 3));
+  EXPECT_NE(service.Factor(base::Key({1, 2}), 3), service.Factor(base::Key({2, 2}), 3));
+  EXPECT_NE(service.Factor(base::Key({1, 2}), 3), service.Factor(base::Key({1, 3}), 3));
+  EXPECT_NE(service.Factor(base::Key({1, 2}), 3), service.Factor(base::Key({1, 2}), 4));
 }
 
 TEST(ServiceTest, RepeatsATrace) {
@@ -53,7 +54,8 @@ TEST(ServiceTest, RepeatsATrace) {
   std::ofstream(file) << "1\n2\n\n3.5\r\n";
   const Service service = Service::Parse("trace:" + file).value();
   std::vector<double> seen;
-  for (std::uint64_t draw = 0; draw < 6; ++draw) seen.push_back(service.Factor(1, 0, draw));
+  for (std::uint64_t draw = 0; draw < 6; ++draw)
+    seen.push_back(service.Factor(base::Key({1, 0}), draw));
   EXPECT_EQ(std::accumulate(seen.begin(), seen.begin() + 3, 0.0), 6.5);
   EXPECT_TRUE(std::equal(seen.begin(), seen.begin() + 3, seen.begin() + 3));
 }
