@@ -23,6 +23,11 @@ constexpr std::uint64_t Key(std::initializer_list<std::uint64_t> parts) {
   return key;
 }
 
+// The key with one part more: Extend(Key({seed, epoch}), sample) is Key({seed, epoch, sample}).
+constexpr std::uint64_t Extend(std::uint64_t key, std::uint64_t part) {
+  return Mix(key ^ Mix(part));
+}
+
 // A small deterministic generator: the same key gives the same numbers on every machine.
 class Rng {
  public:

@@ -78,17 +78,16 @@ base::Result<Service> Service::Parse(const std::string& text) {
   return service;
 }
 
-double Service::Factor(std::uint64_t seed, std::uint64_t device, std::uint64_t draw) const {
+double Service::Factor(std::uint64_t key, std::uint64_t draw) const {
   switch (kind_) {
     case Kind::kConstant:
       return 1.0;
     case Kind::kExponential:
-      return -std::log(1.0 - base::Rng(base::Key({seed, device, draw})).Uniform());
+      return -std::log(1.0 - base::Rng(base::Extend(key, draw)).Uniform());
     case Kind::kLognormal:
-      return std::exp(sigma_ * base::Rng(base::Key({seed, device, draw})).Normal() -
-                      0.5 * sigma_ * sigma_);
+      return std::exp(sigma_ * base::Rng(base::Extend(key, draw)).Normal() - 0.5 * sigma_ * sigma_);
     case Kind::kTrace: {
-      const std::uint64_t first = base::Rng(base::Key({seed, device})).Below(trace_.size());
+      const std::uint64_t first = base::Rng(key).Below(trace_.size());
       return trace_[(first + draw) % trace_.size()];
     }
   }

@@ -27,7 +27,8 @@ class Service {
   static base::Status Check(const std::string& text);
 
   // Depends on its arguments only, so that a device's luck is the same whatever the others do.
-  double Factor(std::uint64_t seed, std::uint64_t device, std::uint64_t draw) const;
+  // `key` is of the seed and the device, base::Key({seed, device}).
+  double Factor(std::uint64_t key, std::uint64_t draw) const;
 
  private:
   enum class Kind { kConstant, kExponential, kLognormal, kTrace };

@@ -31,6 +31,7 @@ Timeline::Options TimesOf(const VirtualExecutor::Options& options, const graph::
       static_cast<double>(graph.parameter_count() + graph.buffer_count()) * sizeof(float);
   times.server_seconds = options.server_seconds;
   times.server_bytes_per_second = options.server_bytes_per_second;
+  times.max_staleness = options.max_staleness;
   times.seed = seed;
   return times;
 }
@@ -79,17 +80,22 @@ VirtualExecutor::VirtualExecutor(Options options, const run::TrainOptions& train
     sources_.push_back(std::move(source));
     totals_.push_back({.name = one.name, .kind = one.kind, .power = one.power});
   }
+  // All are there before the first step: only the last plan counts.
+  std::optional<plan::Plan> plan;
   for (std::size_t i = 0; i < options_.devices.size(); ++i) {
     const VirtualDevice& one = options_.devices[i];
     plan::SpeedCurve curve = one.curve;
     curve.fixed_seconds /= one.pace.speed;
     curve.seconds_per_sample /= one.pace.speed;
-    Tell(plan::DeviceJoined{.device = one.name,
-                            .curve = curve,
-                            .communication_seconds = CommunicationSeconds(i),
-                            .power = one.power,
-                            .private_samples = one.secret == nullptr ? 0 : one.secret->size()});
+    auto next =
+        Ask(plan::DeviceJoined{.device = one.name,
+                               .curve = curve,
+                               .communication_seconds = CommunicationSeconds(i),
+                               .power = one.power,
+                               .private_samples = one.secret == nullptr ? 0 : one.secret->size()});
+    if (next) plan = std::move(next);
   }
+  if (plan) TakePlan(std::move(*plan));
 }
 
 std::string VirtualExecutor::kind() const {
@@ -111,16 +117,21 @@ double VirtualExecutor::CommunicationSeconds(std::size_t device) const {
   return ring + 2.0 * timeline_.ServerLinkSeconds(device) + options_.server_seconds;
 }
 
-void VirtualExecutor::Tell(const plan::Event& event) {
+std::optional<plan::Plan> VirtualExecutor::Ask(const plan::Event& event) {
   auto plan = controller_.OnEvent(event);
   for (const plan::Note& note : controller_.TakeNotes()) {
     if (options_.on_note) options_.on_note(note);
   }
-  if (plan) TakePlan(std::move(*plan));
+  return plan;
+}
+
+void VirtualExecutor::Tell(const plan::Event& event) {
+  if (auto plan = Ask(event)) TakePlan(std::move(*plan));
 }
 
 void VirtualExecutor::TakePlan(plan::Plan plan) {
   plan_ = std::move(plan);
+  ++plans_;
   std::map<std::string, const plan::Share*> shares;
   int last = 0;
   for (const plan::Share& share : plan_.shares) {
@@ -156,6 +167,14 @@ base::Status VirtualExecutor::BeginIdleGroups() {
                                    [this](std::size_t member) { return busy_[member]; });
     if (free) idle.push_back(static_cast<int>(g));
   }
+  // While steps of the plan before are under way, there may be more of them than groups, and then
+  // no order of their updates would keep the bound.
+  if (options_.max_staleness > 0) {
+    const auto under_way = std::count_if(flights_.begin(), flights_.end(),
+                                         [](const Flight& flight) { return flight.under_way; });
+    const auto room = static_cast<std::size_t>(options_.max_staleness + 1 - under_way);
+    if (idle.size() > room) idle.resize(room);
+  }
   for (std::size_t k = 0; k < idle.size(); ++k) {
     MOTLEY_RETURN_IF_ERROR(
         Begin(idle[k], k + 1 < idle.size() ? std::optional(idle[k + 1]) : std::nullopt));
@@ -163,7 +182,9 @@ base::Status VirtualExecutor::BeginIdleGroups() {
   return {};
 }
 
-void VirtualExecutor::TakeSamples(const Group& group, Flight& flight) {
+void VirtualExecutor::TakeSamples(int number, Flight& flight) {
+  const Group& group = groups_[static_cast<std::size_t>(number)];
+  flight.update = {.group = number};
   const auto groups = static_cast<std::int64_t>(groups_.size());
   const std::int64_t batch = std::min(group.batch, train_.batch);
   std::vector<std::int64_t> samples;
@@ -172,20 +193,35 @@ void VirtualExecutor::TakeSamples(const Group& group, Flight& flight) {
     // Who computes which sample does not matter: a thousand devices need no tickets of their own.
     const run::Pools::Device all{"", batch};
     flight.parts = pools_.Take(batch, options_.multiple, {&all, 1}, groups);
-    for (const run::Pools::Device& device : group.planned) samples.push_back(device.share);
     const std::int64_t taken = flight.parts[0].samples();
-    if (taken != group.batch) samples = plan::Apportion(taken, samples, options_.multiple);
+    const bool whole = taken == group.batch;
+    if (whole && flight.whole == std::pair(plans_, number)) {
+      flight.update.samples = taken;
+      return;
+    }
+    flight.whole = {whole ? plans_ : 0, number};
+    for (const run::Pools::Device& device : group.planned) samples.push_back(device.share);
+    if (!whole) samples = plan::Apportion(taken, samples, options_.multiple);
   } else {
     flight.parts = pools_.Take(batch, options_.multiple, group.planned, groups);
     for (const run::Pools::Part& part : flight.parts) samples.push_back(part.samples());
   }
-  flight.work.clear();
-  flight.update = {.group = 0};
+  std::size_t used = 0;
   for (std::size_t k = 0; k < samples.size(); ++k) {
     if (samples[k] == 0) continue;
-    flight.work.push_back({group.members[k], samples[k]});
+    const std::size_t device = group.members[k];
+    if (used == flight.work.size()) {
+      flight.work.emplace_back();
+      flight.told.push_back({.device = totals_[device].name});
+    } else if (flight.work[used].device != device) {
+      flight.told[used].device = totals_[device].name;
+    }
+    flight.work[used] = {device, samples[k]};
+    flight.told[used++].samples = samples[k];
     flight.update.samples += samples[k];
   }
+  flight.work.resize(used);
+  flight.told.resize(used);
 }
 
 base::Status VirtualExecutor::Begin(int number, std::optional<int> next) {
@@ -195,12 +231,11 @@ base::Status VirtualExecutor::Begin(int number, std::optional<int> next) {
   if (slot == flights_.size()) flights_.emplace_back();
   Flight& flight = flights_[slot];
   Group& group = groups_[static_cast<std::size_t>(number)];
-  TakeSamples(group, flight);
+  TakeSamples(number, flight);
   group.exhausted = flight.update.samples == 0;
   if (group.exhausted) return {};
 
   flight.under_way = true;
-  flight.update.group = number;
   flight.members = group.members;
   for (const std::size_t member : flight.members) busy_[member] = true;
   timeline_.Begin(static_cast<int>(slot), clock_.Now(), flight.work, groups_.size() == 1);
@@ -349,15 +384,14 @@ base::Result<run::Update> VirtualExecutor::Apply(const Timeline::Event& event,
   for (const run::Pools::Part& part : flight.parts) {
     MOTLEY_RETURN_IF_ERROR(pools_.Commit(part, {{0, part.samples()}}));
   }
-  done.parts.reserve(flight.work.size());
   for (std::size_t k = 0; k < flight.work.size(); ++k) {
     const auto& [device, samples] = flight.work[k];
     totals_[device].samples += samples;
     totals_[device].compute_seconds += event.compute_seconds[k];
-    done.parts.push_back({totals_[device].name, samples, event.compute_seconds[k], 0.0});
+    flight.told[k].compute_seconds = event.compute_seconds[k];
   }
   const auto bytes = static_cast<std::int64_t>((weights_.size() + buffers_.size()) * sizeof(float));
-  gradient_bytes_ += 2 * (static_cast<std::int64_t>(done.parts.size()) - 1) * bytes;
+  gradient_bytes_ += 2 * (static_cast<std::int64_t>(flight.work.size()) - 1) * bytes;
   if (groups_.size() > 1) {
     gradient_bytes_ += bytes;
     weight_bytes_ += bytes;
@@ -365,7 +399,10 @@ base::Result<run::Update> VirtualExecutor::Apply(const Timeline::Event& event,
   update.compute_seconds = event.computed - event.begin;
   update.compute_spread = plan::ComputeSpread(done);
   update.wait_seconds = event.end - event.computed;
-  Tell(std::move(done));
+  done.parts = std::move(flight.told);
+  plan::Event told = std::move(done);
+  Tell(told);
+  flight.told = std::move(std::get<plan::StepDone>(told).parts);
   return update;
 }
 

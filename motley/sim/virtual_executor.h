@@ -68,6 +68,7 @@ class VirtualExecutor final : public run::Executor {
     double latency_seconds = 0.0;
     double server_seconds = 0.0;  // of an update, with several groups
     double server_bytes_per_second = std::numeric_limits<double>::infinity();
+    std::int64_t max_staleness = 0;  // of any update; 0: no bound. At least `groups` - 1
     int groups = 1;             // that the controller will form: what devices are told of the costs
     std::int64_t multiple = 1;  // of shares: train.bn_batch
     bool time_only = false;     // no gradients: the weights stay, losses are 0
@@ -118,12 +119,20 @@ class VirtualExecutor final : public run::Executor {
   struct Flight {
     bool under_way = false;
     std::vector<std::size_t> members;
-    std::vector<Timeline::Work> work;     // of those that have any
+    std::vector<Timeline::Work> work;  // of those that have any
+    // What the controller will be told, by work. Kept from step to step, because the names of very
+    // many devices are not copied for nothing.
+    std::vector<plan::StepDone::Part> told;
+    // Without gradients: the number of a plan and the group in it whose whole batch `work` is; plan
+    // 0 is none.
+    std::pair<std::int64_t, int> whole;
     std::vector<run::Pools::Part> parts;  // by member; without gradients one for all
     // But for times and staleness. The group is of the plan that it was begun with.
     run::Update update;
     std::vector<float> sum, buffer_sums;
   };
+  // What the controller makes of it. Passes its notes on.
+  std::optional<plan::Plan> Ask(const plan::Event& event);
   void Tell(const plan::Event& event);
   // Groups of the plan, without the lost devices.
   void TakePlan(plan::Plan plan);
@@ -131,7 +140,7 @@ class VirtualExecutor final : public run::Executor {
   // `next`: the group that is most likely to begin after this one.
   base::Status Begin(int number, std::optional<int> next);
   // Takes the next samples of the epoch for a group.
-  void TakeSamples(const Group& group, Flight& flight);
+  void TakeSamples(int number, Flight& flight);
   base::Status ComputeGradient(std::span<const data::Batch> batches, Flight& flight);
   base::Result<run::Update> Apply(const Timeline::Event& event, const optim::SgdOptions& wanted);
   // The members are free for another step.
@@ -160,6 +169,7 @@ class VirtualExecutor final : public run::Executor {
   std::vector<float> weights_, velocity_, buffers_, gradient_, part_sums_;
   Timeline timeline_;
   plan::Plan plan_;
+  std::int64_t plans_ = 0;  // so far
   std::vector<Group> groups_;
   std::vector<Flight> flights_;  // by the timeline's number
   std::vector<bool> busy_;       // by device

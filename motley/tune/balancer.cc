@@ -140,25 +140,26 @@ bool Balancer::BehindTheDeadline() const {
   return steps * planned_seconds_ > kLate * std::max(0.0, SecondsLeft());
 }
 
-std::int64_t Balancer::LeastOf(const Device& device) const {
-  const std::int64_t samples = SamplesOfAnEpoch();
-  if (device.private_samples == 0 || samples == 0) return 0;
+std::int64_t Balancer::LeastOf(const Device& device, std::int64_t samples_of_an_epoch) const {
+  if (device.private_samples == 0) return 0;
   // An even part of every batch of its group, which makes one part of the steps.
   const auto exact = static_cast<double>(device.private_samples) * static_cast<double>(Groups()) *
-                     static_cast<double>(options_.batch) / static_cast<double>(samples);
+                     static_cast<double>(options_.batch) / static_cast<double>(samples_of_an_epoch);
   return static_cast<std::int64_t>(exact) / options_.multiple * options_.multiple;
 }
 
 std::vector<plan::Candidate> Balancer::Candidates(const std::vector<double>& paces) const {
   std::vector<plan::Candidate> candidates;
+  candidates.reserve(devices_.size());
+  const std::int64_t samples = SamplesOfAnEpoch();
   for (std::size_t i = 0; i < devices_.size(); ++i) {
     const Device& device = devices_[i];
-    const std::int64_t most = std::max(device.curve.cap, LeastOf(device));
+    const std::int64_t least = LeastOf(device, samples);
     candidates.push_back({.fixed_seconds = device.curve.fixed_seconds * paces[i],
                           .seconds_per_sample = device.curve.seconds_per_sample * paces[i],
                           .communication_seconds = device.communication_seconds,
-                          .least = LeastOf(device),
-                          .most = most});
+                          .least = least,
+                          .most = std::max(device.curve.cap, least)});
   }
   return candidates;
 }

@@ -88,7 +88,7 @@ class Balancer final : public plan::Controller {
   double MeasuredPace(const Device& device, bool hurried) const;
   // How much shorter steps could be with these paces: 1.1 is 10 %.
   double Gain(const std::vector<double>& paces) const;
-  std::int64_t LeastOf(const Device& device) const;
+  std::int64_t LeastOf(const Device& device, std::int64_t samples_of_an_epoch) const;
   std::int64_t SamplesOfAnEpoch() const;
   std::int64_t SamplesLeft() const;
   double SecondsLeft() const;  // to the deadline, which there must be

@@ -14,8 +14,7 @@ constexpr double kWindowSeconds = 2.0, kHurriedSeconds = 0.5;
 constexpr std::size_t kWindowSteps = 4, kHurriedSteps = 2;
 constexpr double kLongSeconds = 8.0;
 constexpr std::size_t kLongSteps = 16;
-// So many turns within this time or these steps: two spikes, or two times slow and fast again.
-constexpr std::size_t kTurns = 4;
+// kTurns within this time or these steps: two times slow and fast again.
 constexpr double kTurnSeconds = 10.0;
 constexpr std::int64_t kTurnSteps = 16;
 // It is steady again when it has not turned for so long.
@@ -62,8 +61,12 @@ void Monitor::AddStopped(double now, double ratio) { See(now, ratio, /*sign=*/tr
 
 void Monitor::See(double now, double ratio, bool sign) {
   now_ = now;
+  if (seen_.size() == seen_.capacity()) {
+    seen_.erase(seen_.begin(), seen_.end() - std::ssize(Recent()));
+    // Room for as many again, so that a step costs no more for those that are moved.
+    seen_.reserve(std::max(2 * seen_.size(), kLongSteps));
+  }
   seen_.push_back({now, ratio, sign});
-  while (seen_.size() > kLongSteps && now - seen_.front().time > kLongSeconds) seen_.pop_front();
   // The middle one of three is never a spike of one step.
   if (++steps_ >= 3) {
     const double least = std::min(before_[0], before_[1]), most = std::max(before_[0], before_[1]);
@@ -72,19 +75,24 @@ void Monitor::See(double now, double ratio, bool sign) {
   before_[0] = std::exchange(before_[1], ratio);
 }
 
+std::span<const Monitor::Seen> Monitor::Recent() const {
+  const std::span<const Seen> all(seen_);
+  if (all.size() <= kLongSteps) return all;
+  const auto old = [&](const Seen& one) { return all.back().time - one.time > kLongSeconds; };
+  const auto last = all.end() - kLongSteps;
+  return {std::partition_point(all.begin(), last, old), all.end()};
+}
+
 void Monitor::FollowTurns(double now, double ratio) {
-  const bool turned =
-      rising_ ? ratio < extreme_ / kDifferent : ratio > extreme_ * kDifferent && extreme_ > 0.0;
+  const bool turned = rising_ ? ratio < turn_ : ratio > turn_ && extreme_ > 0.0;
   if (turned) {
     rising_ = !rising_;
-    turns_.push_back({now, steps_});
+    turns_[turned_++ % kTurns] = {now, steps_};
+  } else if (rising_ ? ratio <= extreme_ : ratio >= extreme_) {
+    return;
   }
-  const double further = rising_ ? std::max(extreme_, ratio) : std::min(extreme_, ratio);
-  extreme_ = turned ? ratio : further;
-  const auto old = [&](const Turn& turn) {
-    return now - turn.time > kTurnSeconds && steps_ - turn.step > kTurnSteps;
-  };
-  while (!turns_.empty() && old(turns_.front())) turns_.pop_front();
+  extreme_ = ratio;
+  turn_ = rising_ ? extreme_ / kDifferent : extreme_ * kDifferent;
 }
 
 void Monitor::Forget(double pace) {
@@ -98,31 +106,35 @@ bool Monitor::Clear(const std::vector<double>& ratios) const {
 }
 
 bool Monitor::pressed() const {
-  if (seen_.size() < kHurriedSteps) return false;
-  return std::all_of(seen_.end() - kHurriedSteps, seen_.end(),
+  const auto seen = Recent();
+  if (seen.size() < kHurriedSteps) return false;
+  return std::all_of(seen.end() - kHurriedSteps, seen.end(),
                      [](const Seen& one) { return one.sign; });
 }
 
-std::deque<Monitor::Seen> Monitor::Window(bool hurried) const {
+std::span<const Monitor::Seen> Monitor::Window(bool hurried) const {
   const double seconds = hurried ? kHurriedSeconds : kWindowSeconds;
   const std::size_t steps = hurried ? kHurriedSteps : kWindowSteps;
-  std::deque<Seen> window;
-  for (auto one = seen_.rbegin(); one != seen_.rend(); ++one) {
-    if (window.size() >= steps && seen_.back().time - one->time > seconds) break;
-    window.push_front(*one);
+  const auto seen = Recent();
+  std::size_t size = 0;
+  for (auto one = seen.rbegin(); one != seen.rend(); ++one, ++size) {
+    if (size >= steps && seen.back().time - one->time > seconds) break;
   }
-  return window;
+  return seen.last(size);
 }
 
 bool Monitor::Unsteady() const {
-  if (turns_.size() < kTurns) return false;
-  return now_ - turns_.back().time < kSteadySeconds || steps_ - turns_.back().step < kSteadySteps;
+  if (turned_ < kTurns) return false;
+  const Turn &oldest = turns_[turned_ % kTurns], &last = turns_[(turned_ - 1) % kTurns];
+  const bool often = now_ - oldest.time <= kTurnSeconds || steps_ - oldest.step <= kTurnSteps;
+  return often && (now_ - last.time < kSteadySeconds || steps_ - last.step < kSteadySteps);
 }
 
 bool Monitor::Ready(bool hurried) const {
-  if (seen_.empty()) return false;
-  const double seconds = seen_.back().time - seen_.front().time;
-  if (Unsteady()) return seen_.size() >= kLongSteps && seconds >= 0.8 * kLongSeconds;
+  const auto seen = Recent();
+  if (seen.empty()) return false;
+  const double seconds = seen.back().time - seen.front().time;
+  if (Unsteady()) return seen.size() >= kLongSteps && seconds >= 0.8 * kLongSeconds;
   const auto window = Window(hurried);
   if (window.size() < (hurried ? kHurriedSteps : kWindowSteps)) return false;
   return Clear(Ratios(window)) && window.back().time - window.front().time >=
@@ -130,9 +142,10 @@ bool Monitor::Ready(bool hurried) const {
 }
 
 std::optional<double> Monitor::LongPace() const {
-  if (seen_.size() < kLongSteps) return std::nullopt;
-  if (seen_.back().time - seen_.front().time < 0.8 * kLongSeconds) return std::nullopt;
-  const std::vector<double> ratios = Ratios(seen_);
+  const auto seen = Recent();
+  if (seen.size() < kLongSteps) return std::nullopt;
+  if (seen.back().time - seen.front().time < 0.8 * kLongSeconds) return std::nullopt;
+  const std::vector<double> ratios = Ratios(seen);
   if (!OneSpeed(ratios)) return std::nullopt;
   return Quantile(ratios, 0.5);
 }
@@ -146,9 +159,10 @@ bool Monitor::Undecided() const {
 double Monitor::Pace(bool hurried) const {
   MOTLEY_CHECK(Ready(hurried), "nothing was seen yet");
   if (!Unsteady()) return Quantile(Ratios(Window(hurried)), hurried ? 0.0 : 0.5);
+  const auto seen = Recent();
   double sum = 0.0;
-  for (const Seen& one : seen_) sum += one.ratio;
-  return sum / static_cast<double>(seen_.size());
+  for (const Seen& one : seen) sum += one.ratio;
+  return sum / static_cast<double>(seen.size());
 }
 
 }  // namespace motley::tune

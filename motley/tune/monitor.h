@@ -1,9 +1,10 @@
 #ifndef MOTLEY_TUNE_MONITOR_H_
 #define MOTLEY_TUNE_MONITOR_H_
 
+#include <array>
 #include <cstdint>
-#include <deque>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace motley::tune {
@@ -50,8 +51,15 @@ class Monitor {
     double time = 0.0, ratio = 0.0;
     bool sign = false;  // that the device is being slowed down
   };
+  struct Turn {
+    double time = 0.0;
+    std::int64_t step = 0;
+  };
+  // Those of the long time. Every step of every device adds one, and few are looked at: `seen_` has
+  // older ones too, until there is no room for another.
+  std::span<const Seen> Recent() const;
   // The last of them that decide.
-  std::deque<Seen> Window(bool hurried) const;
+  std::span<const Seen> Window(bool hurried) const;
 
   // Whether these are of one speed, as far as the noise of a shared machine goes, or at least of no
   // speed near that of the plan.
@@ -60,13 +68,13 @@ class Monitor {
   void FollowTurns(double now, double ratio);
 
   double planned_ = 1.0;  // pace
-  std::deque<Seen> seen_;
-  struct Turn {
-    double time = 0.0;
-    std::int64_t step = 0;
-  };
-  std::deque<Turn> turns_;  // of the speed, up or down
-  double extreme_ = 0.0;    // the largest ratio since it turned up, or the smallest since down
+  std::vector<Seen> seen_;
+  // The last ones, up or down, of which the oldest is overwritten next.
+  static constexpr std::size_t kTurns = 4;
+  std::array<Turn, kTurns> turns_;
+  std::size_t turned_ = 0;
+  double extreme_ = 0.0;  // the largest ratio since it turned up, or the smallest since down
+  double turn_ = 0.0;     // the ratio below which, or above which, the speed has turned
   bool rising_ = true;
   std::int64_t steps_ = 0;
   double now_ = 0.0;               // the end of the last step

@@ -255,6 +255,14 @@ TEST_F(DevicesProgramTest, SimulatesGroupsAndCorrectsTheMomentum) {
   EXPECT_EQ(only.at("staleness"), staleness);
   EXPECT_TRUE(only.at("accuracy").is_null());
   EXPECT_FALSE(fs::exists(folder() / "clock" / "checkpoints"));
+
+  // And with a bound that it would exceed.
+  EXPECT_GT(staleness.at("histogram").size(), 4U);
+  const Outcome bounded = Run({"simulate", "job.toml", "--out", "bounded", "--time-only", "--set",
+                               "cluster.max_staleness=3"});
+  ASSERT_EQ(bounded.exit_code, 0) << bounded.out << bounded.err;
+  EXPECT_EQ(Summary("bounded").at("samples"), 320);
+  EXPECT_EQ(Summary("bounded").at("staleness").at("histogram").size(), 4U);
 }
 
 TEST_F(DevicesProgramTest, RefusesMoreGroupsThanDevicesAndATargetWithoutGradients) {

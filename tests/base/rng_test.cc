@@ -9,6 +9,7 @@ namespace motley::base {
 namespace {
 
 TEST(RngTest, TheSameKeyGivesTheSameNumbers) {
+  static_assert(Extend(Key({1, 2}), 3) == Key({1, 2, 3}));
   Rng a(Key({1, 2, 3}));
   Rng b(Key({1, 2, 3}));
   Rng c(Key({1, 3, 2}));

@@ -232,6 +232,19 @@ TEST(BalanceTest, FindsWhatTryingAllSharesFinds) {
   EXPECT_GT(refused, 100);
 }
 
+// A moment before the end nobody can do so much, but for those who must.
+void ExpectEarliest(const Case& c, const Balanced& balanced) {
+  if (c.multiple > 1 || balanced.total == 0) return;
+  const double before = std::nextafter(balanced.seconds, 0.0);
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < c.candidates.size(); ++i) {
+    const Candidate& each = c.candidates[i];
+    if (each.least > 0 && FinishTime(each, each.least) == balanced.seconds) return;
+    sum += std::max(each.least, SamplesWithin(each, before));
+  }
+  ASSERT_LT(sum, balanced.total);
+}
+
 TEST(BalanceTest, KeepsItsPromisesForManyDevices) {
   base::Rng rng(12);
   for (int round = 0; round < 500; ++round) {
@@ -240,6 +253,7 @@ TEST(BalanceTest, KeepsItsPromisesForManyDevices) {
     if (!balanced.ok()) continue;
     ASSERT_NO_FATAL_FAILURE(ExpectLawful(c, *balanced)) << round;
     ASSERT_EQ(Balance(c.batch, c.multiple, c.candidates)->shares, balanced->shares);
+    ASSERT_NO_FATAL_FAILURE(ExpectEarliest(c, *balanced)) << round;
   }
 }
 

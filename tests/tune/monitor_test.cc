@@ -2,6 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <deque>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "motley/base/rng.h"
+
 namespace motley::tune {
 namespace {
 
@@ -171,6 +179,86 @@ TEST(MonitorTest, ForgetsWhenThePlanChanges) {
   monitor.Forget(2.0);
   EXPECT_FALSE(monitor.Ready(false));
   EXPECT_FALSE(monitor.pressed());
+}
+
+// The obvious twin: drops what is too old at every step.
+class PlainMonitor {
+ public:
+  void Add(double now, double ratio) {
+    seen_.emplace_back(now, ratio);
+    while (seen_.size() > 16 && now - seen_.front().first > 8.0) seen_.pop_front();
+    now_ = now;
+    last_.push_back(ratio);
+    ++steps_;
+    if (last_.size() < 3) return;
+    std::vector<double> three(last_.begin(), last_.end());
+    std::sort(three.begin(), three.end());
+    last_.pop_front();
+    FollowTurns(now, three[1]);
+  }
+  void Forget() { seen_.clear(); }
+  bool Unsteady() const {
+    if (turns_.size() < 4) return false;
+    return now_ - turns_.back().first < 2.2 || steps_ - turns_.back().second < 8;
+  }
+  // Of an unsteady device.
+  std::optional<double> Mean() const {
+    if (seen_.size() < 16 || seen_.back().first - seen_.front().first < 6.4) return std::nullopt;
+    double sum = 0.0;
+    for (const auto& [time, ratio] : seen_) sum += ratio;
+    return sum / static_cast<double>(seen_.size());
+  }
+
+ private:
+  void FollowTurns(double now, double ratio) {
+    const bool turned = rising_ ? ratio < extreme_ / 1.35 : ratio > extreme_ * 1.35;
+    if (turned) {
+      rising_ = !rising_;
+      turns_.emplace_back(now, steps_);
+    }
+    const double further = rising_ ? std::max(extreme_, ratio) : std::min(extreme_, ratio);
+    extreme_ = turned ? ratio : further;
+    while (!turns_.empty() && now - turns_.front().first > 10.0 &&
+           steps_ - turns_.front().second > 16) {
+      turns_.pop_front();
+    }
+  }
+
+  std::deque<std::pair<double, double>> seen_;
+  std::deque<std::pair<double, int>> turns_;
+  std::deque<double> last_;
+  double now_ = 0.0, extreme_ = 0.0;
+  bool rising_ = true;
+  int steps_ = 0;
+};
+
+TEST(MonitorTest, SaysOfAnUnsteadyDeviceWhatItsPlainTwinSays) {
+  base::Rng rng(21);
+  int unsteady = 0, means = 0;
+  for (int run = 0; run < 40; ++run) {
+    Monitor monitor;
+    PlainMonitor plain;
+    double now = 0.0;
+    const double pause = run % 4 == 0 ? 1.0 : 0.2;
+    for (int step = 0; step < 300; ++step) {
+      const bool calm = step / 60 % 2 == 1;
+      const double ratio = calm ? 1.0 + 0.1 * rng.Uniform() : 0.5 + 2.0 * rng.Uniform();
+      now += pause * rng.Uniform();
+      monitor.Add(now, ratio, 0.0);
+      plain.Add(now, ratio);
+      if (rng.Below(100) == 0) monitor.Forget(1.0), plain.Forget();
+      ASSERT_EQ(monitor.Unsteady(), plain.Unsteady()) << run << ", " << step;
+      if (!plain.Unsteady()) continue;
+      ++unsteady;
+      ASSERT_EQ(monitor.Ready(false), plain.Mean().has_value()) << run << ", " << step;
+      if (!plain.Mean()) continue;
+      ++means;
+      ASSERT_DOUBLE_EQ(monitor.Pace(false), *plain.Mean());
+    }
+  }
+  EXPECT_GT(unsteady, 3000);
+  EXPECT_GT(means, 1000);
+  EXPECT_LT(unsteady, 11000);
 }
 
 }  // namespace
