@@ -149,11 +149,6 @@ base::Status CheckVirtual(const ResolvedJob& resolved, bool time_only) {
                               job.cluster.groups, devices, devices == 1 ? "" : "s")
         .WithFix("at most as many groups as devices; [[device]] count = N makes more of them");
   }
-  if (job.cluster.max_staleness > 0) {
-    return base::InvalidInput("{}: the virtual clock knows no bound of staleness",
-                              resolved.Place("cluster.max_staleness"))
-        .WithFix("leave it out here");
-  }
   if (job.cluster.merged_head) {
     return base::InvalidInput("{}: devices of the virtual clock compute whole nets",
                               resolved.Place("cluster.merged_head"))
@@ -240,6 +235,7 @@ Result<int> Simulate(const SimulateArgs& args, const Environment& environment) {
        .latency_seconds = 1e-6 * job.network.latency_us,
        .server_seconds = 1e-3 * job.network.server_ms,
        .server_bytes_per_second = kBytesPerGigabit * job.network.bandwidth_gbit,
+       .max_staleness = job.cluster.max_staleness,
        .groups = static_cast<int>(job.cluster.groups),
        .multiple = std::max<std::int64_t>(1, job.train.bn_batch),
        .time_only = args.time_only,

@@ -51,6 +51,7 @@ void Timeline::Begin(int group, double now, std::span<const Work> work, bool alo
   Step& step = steps_[static_cast<std::size_t>(group)];
   MOTLEY_CHECK(!step.under_way, "group {} is in a step", group);
   step.under_way = true;
+  under_way_.emplace(updates_, group);
   step.begin = step.computed = now;
   step.read = updates_;
   step.alone = alone;
@@ -80,20 +81,38 @@ void Timeline::Begin(int group, double now, std::span<const Work> work, bool alo
 }
 
 std::optional<int> Timeline::NextGroup() const {
+  for (const auto& [received, group] : held_) {
+    if (MayUpdate(group)) return group;
+  }
   if (arrivals_.empty()) return std::nullopt;
   return arrivals_.top().second;
+}
+
+bool Timeline::MayUpdate(int group) const {
+  if (options_.max_staleness == 0) return true;
+  // Those who read the model earlier may still update before another one does; counting them in,
+  // the oldest is never kept waiting.
+  std::int64_t before = 0;
+  for (const auto& [read, other] : under_way_) {
+    if (other == group) return true;
+    if (updates_ + 1 - read + before++ > options_.max_staleness) return false;
+  }
+  return true;
 }
 
 std::optional<Timeline::Event> Timeline::TakeFailure(double before) {
   if (failures_.empty() || failures_.back().first > before) return std::nullopt;
   const auto [time, device] = failures_.back();
   failures_.pop_back();
+  last_event_ = time;
   Event event{.group = group_of_[device], .begin = time, .computed = time, .end = time};
   event.lost = device;
   if (event.group < 0) return event;
   Step& step = steps_[static_cast<std::size_t>(event.group)];
   for (const std::size_t member : step.members) group_of_[member] = -1;
   step.under_way = false;
+  under_way_.erase({step.read, event.group});
+  std::erase_if(held_, [&](const auto& held) { return held.second == event.group; });
   // Rare: the heap is made anew without it.
   decltype(arrivals_) others;
   for (; !arrivals_.empty(); arrivals_.pop()) {
@@ -104,19 +123,37 @@ std::optional<Timeline::Event> Timeline::TakeFailure(double before) {
 }
 
 std::optional<Timeline::Event> Timeline::Next() {
-  if (arrivals_.empty()) return std::nullopt;
-  const auto [arrival, group] = arrivals_.top();
-  Step& step = steps_[static_cast<std::size_t>(group)];
-  double received = arrival, end = arrival;
-  if (!step.alone) {
-    received = std::max(arrival, in_free_) + link_seconds_;
-    end = std::max(received, server_free_) + options_.server_seconds;
+  while (true) {
+    const auto free = std::find_if(held_.begin(), held_.end(),
+                                   [this](const auto& held) { return MayUpdate(held.second); });
+    if (free != held_.end()) {
+      const double end = std::max(last_event_, server_free_) + options_.server_seconds;
+      if (auto failure = TakeFailure(end)) return failure;
+      const int group = free->second;
+      held_.erase(free);
+      return Update(group, end);
+    }
+    if (arrivals_.empty()) return std::nullopt;
+    const auto [arrival, group] = arrivals_.top();
+    const bool alone = steps_[static_cast<std::size_t>(group)].alone, may = MayUpdate(group);
+    const double received = alone ? arrival : std::max(arrival, in_free_) + link_seconds_;
+    const double updated =
+        alone ? arrival : std::max(received, server_free_) + options_.server_seconds;
+    if (auto failure = TakeFailure(may ? updated : received)) return failure;
+    arrivals_.pop();
+    if (!alone) in_free_ = received;
+    if (may) return Update(group, updated);
+    held_.emplace_back(received, group);
   }
-  if (auto failure = TakeFailure(end)) return failure;
-  arrivals_.pop();
-  if (!step.alone) in_free_ = received, server_free_ = end;
+}
+
+Timeline::Event Timeline::Update(int group, double end) {
+  Step& step = steps_[static_cast<std::size_t>(group)];
+  last_event_ = end;
+  if (!step.alone) server_free_ = end;
   for (const std::size_t member : step.members) group_of_[member] = -1;
   step.under_way = false;
+  under_way_.erase({step.read, group});
   Event event{.group = group,
               .begin = step.begin,
               .computed = step.computed,

@@ -6,6 +6,7 @@
 #include <limits>
 #include <optional>
 #include <queue>
+#include <set>
 #include <span>
 #include <utility>
 #include <vector>
@@ -32,7 +33,8 @@ struct TimedDevice {
 //   every member computes its samples           (its curve, service and pace); the last one counts
 //   the members sum their gradients in a ring   (2 (n - 1) / n of the model, 2 (n - 1) latencies)
 //   the sum goes over the server's link         (first come, first served)
-//   the server updates the model                (first come, first served)
+//   the server updates the model                (first come, first served; with max_staleness those
+//                                                that would make others too stale stand back)
 // A group that is alone has the model with its members: no server, no server's link. A group that
 // has just updated the model reads it at that instant, so the staleness of an update is the number
 // of other updates between the two.
@@ -49,6 +51,8 @@ class Timeline {
     double model_bytes = 0.0;                                                  // one way
     double server_seconds = 0.0;                                               // for one update
     double server_bytes_per_second = std::numeric_limits<double>::infinity();  // each way
+    // No update is staler, as long as at most one group more than this is under way; 0: no bound.
+    std::int64_t max_staleness = 0;
     std::uint64_t seed = 1;
   };
   struct Work {
@@ -93,6 +97,9 @@ class Timeline {
   // What the slowest link among the members adds to the server's own.
   double OwnLinkSeconds(std::span<const std::size_t> members) const;
   std::optional<Event> TakeFailure(double before);
+  // Whether the group's update makes no other one too stale.
+  bool MayUpdate(int group) const;
+  Event Update(int group, double end);
 
   const Options options_;
   const double link_seconds_;                // of the model on the server's link
@@ -103,8 +110,11 @@ class Timeline {
   // When a sum is complete, or has reached the server's link.
   std::priority_queue<std::pair<double, int>, std::vector<std::pair<double, int>>, std::greater<>>
       arrivals_;
+  std::vector<std::pair<double, int>> held_;  // at the server until they may update, in order
+  std::set<std::pair<std::int64_t, int>> under_way_;      // the read of each group, and its number
   std::vector<std::pair<double, std::size_t>> failures_;  // still to come, the last one first
   double out_free_ = 0.0, in_free_ = 0.0, server_free_ = 0.0;
+  double last_event_ = 0.0;
   std::int64_t updates_ = 0;
 };
 

@@ -31,6 +31,7 @@ Timeline::Options TimesOf(const VirtualExecutor::Options& options, const graph::
       static_cast<double>(graph.parameter_count() + graph.buffer_count()) * sizeof(float);
   times.server_seconds = options.server_seconds;
   times.server_bytes_per_second = options.server_bytes_per_second;
+  times.max_staleness = options.max_staleness;
   times.seed = seed;
   return times;
 }
@@ -165,6 +166,14 @@ base::Status VirtualExecutor::BeginIdleGroups() {
     const bool free = std::none_of(group.members.begin(), group.members.end(),
                                    [this](std::size_t member) { return busy_[member]; });
     if (free) idle.push_back(static_cast<int>(g));
+  }
+  // While steps of the plan before are under way, there may be more of them than groups, and then
+  // no order of their updates would keep the bound.
+  if (options_.max_staleness > 0) {
+    const auto under_way = std::count_if(flights_.begin(), flights_.end(),
+                                         [](const Flight& flight) { return flight.under_way; });
+    const auto room = static_cast<std::size_t>(options_.max_staleness + 1 - under_way);
+    if (idle.size() > room) idle.resize(room);
   }
   for (std::size_t k = 0; k < idle.size(); ++k) {
     MOTLEY_RETURN_IF_ERROR(

@@ -68,6 +68,7 @@ class VirtualExecutor final : public run::Executor {
     double latency_seconds = 0.0;
     double server_seconds = 0.0;  // of an update, with several groups
     double server_bytes_per_second = std::numeric_limits<double>::infinity();
+    std::int64_t max_staleness = 0;  // of any update; 0: no bound. At least `groups` - 1
     int groups = 1;             // that the controller will form: what devices are told of the costs
     std::int64_t multiple = 1;  // of shares: train.bn_batch
     bool time_only = false;     // no gradients: the weights stay, losses are 0

@@ -163,6 +163,26 @@ TEST(VirtualGroupsTest, ApplyEachGradientAsStaleAsItIsSaidToBe) {
   EXPECT_GT(stale, 50);
 }
 
+TEST(VirtualGroupsTest, KeepTheBoundOfStalenessAndUseEverySampleOnce) {
+  const auto stalest = [](std::int64_t bound) {
+    // Also while the plan changes, when steps of both plans are under way.
+    Script script({{0, {0, 1, 2, 3}}, {11, {0, 0, 1, 1}}, {17, {0, 1, 2, 3}}, {47, {3, 2, 1, 0}}});
+    Cluster cluster({.devices = Devices(4, "exponential"), .max_staleness = bound, .groups = 4},
+                    script);
+    std::int64_t most = 0;
+    for (int epoch = 0; epoch < 4; ++epoch) {
+      if (epoch > 0) cluster.executor->StartNextEpoch();
+      for (const run::Update& update : cluster.Epoch()) most = std::max(most, update.staleness);
+    }
+    EXPECT_EQ(cluster.seen.size(), static_cast<std::size_t>(4 * kTrain));
+    for (const auto& [key, count] : cluster.seen) EXPECT_EQ(count, 1);
+    return most;
+  };
+  EXPECT_GT(stalest(0), 5);
+  EXPECT_EQ(stalest(5), 5);
+  EXPECT_EQ(stalest(3), 3);
+}
+
 TEST(VirtualGroupsTest, UseEverySampleOnceWhileTheNumberOfGroupsChanges) {
   Script script({{0, {0, 0, 0, 0}},
                  {5, {0, 1, 2, 3}},

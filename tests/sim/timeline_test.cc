@@ -141,6 +141,65 @@ TEST(TimelineTest, CountsTheUpdatesOfOthersSinceTheRead) {
   EXPECT_EQ(seen, expected);
 }
 
+TEST(TimelineTest, HoldsAnUpdateThatWouldMakeAnotherTooStale) {
+  // The first is done at 1, 2, 3, …, the second at 3.5.
+  Timeline timeline({.devices = {Each(1.0), Each(3.5)}, .max_staleness = 2});
+  std::vector<std::pair<int, double>> seen;
+  for (const Timeline::Event& event : RunGroups(timeline, {{{0, 1}}, {{1, 1}}}, 8)) {
+    EXPECT_LE(event.staleness, 2);
+    seen.emplace_back(event.group, event.end);
+  }
+  // Its third update waits from 3 to 3.5, and so does its next one after two more.
+  const std::vector<std::pair<int, double>> expected = {{0, 1.0}, {0, 2.0}, {1, 3.5}, {0, 3.5},
+                                                        {0, 4.5}, {1, 7.0}, {0, 7.0}, {0, 8.0}};
+  EXPECT_EQ(seen, expected);
+}
+
+TEST(TimelineTest, KeepsTheBoundOfStalenessForAnyGroupsAndGoesOn) {
+  for (const int groups : {2, 4, 8}) {
+    for (const std::int64_t bound : {groups - 1, groups, 2 * groups}) {
+      std::vector<TimedDevice> devices;
+      std::vector<std::vector<Timeline::Work>> work;
+      for (int g = 0; g < groups; ++g) {
+        work.push_back({{devices.size(), 1}});
+        devices.push_back(Each(g % 3 == 0 ? 1.0 : 0.2, "exponential"));
+      }
+      const auto stalest = [&](std::int64_t max_staleness) {
+        Timeline timeline({.devices = devices,
+                           .latency_seconds = 0.01,
+                           .server_seconds = 0.05,
+                           .max_staleness = max_staleness});
+        std::int64_t most = 0;
+        double last = 0.0;
+        for (const Timeline::Event& event : RunGroups(timeline, work, 2000)) {
+          most = std::max(most, event.staleness);
+          EXPECT_GE(event.end, last);
+          last = event.end;
+        }
+        return most;
+      };
+      EXPECT_EQ(stalest(bound), bound) << groups;
+      EXPECT_GT(stalest(0), bound) << groups;
+    }
+  }
+}
+
+TEST(TimelineTest, AFailedDeviceNoLongerHoldsUpdates) {
+  std::vector<TimedDevice> devices = {Each(1.0), Each(100.0)};
+  devices[1].fails_at = 5.25;
+  Timeline timeline({.devices = devices, .max_staleness = 1});
+  const std::vector<Timeline::Work> fast = {{0, 1}}, slow = {{1, 1}};
+  timeline.Begin(0, 0.0, fast, false);
+  timeline.Begin(1, 0.0, slow, false);
+  EXPECT_DOUBLE_EQ(timeline.Next()->end, 1.0);
+  timeline.Begin(0, 1.0, fast, false);
+  EXPECT_EQ(timeline.Next()->lost, 1U);
+  const auto event = timeline.Next().value();
+  EXPECT_EQ(event.group, 0);
+  EXPECT_DOUBLE_EQ(event.end, 5.25);
+  EXPECT_FALSE(timeline.Next());
+}
+
 TEST(TimelineTest, AFailureGivesUpTheStepOfItsGroupAndNoOther) {
   std::vector<TimedDevice> devices = {Each(1.0), Each(1.0), Each(2.0), Each(1.0)};
   devices[1].fails_at = 0.5;
