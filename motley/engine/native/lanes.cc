@@ -6,6 +6,7 @@
 #include <sched.h>
 
 #include <ctime>
+#include <limits>
 #include <system_error>
 #include <utility>
 
@@ -36,6 +37,12 @@ void StayOn(std::thread& thread, int core) {
 
 }  // namespace
 
+// About 20 microseconds: longer than the usual difference between lanes, shorter than what sleeping
+// and waking costs.
+constexpr int kSpins = 5000;
+// Of a latch: below everything that its count can come to.
+constexpr int kAbandoned = std::numeric_limits<int>::min() / 2;
+
 void Barrier::Wait() {
   // The round first: whoever abandons later changes it, and so wakes us.
   const std::uint32_t round = round_.load(std::memory_order_acquire);
@@ -47,9 +54,6 @@ void Barrier::Wait() {
     round_.notify_all();
     return;
   }
-  // About 20 microseconds: longer than the usual difference between lanes, shorter than what
-  // sleeping and waking costs.
-  constexpr int kSpins = 5000;
   for (int spin = 0; spin < kSpins && round_.load(std::memory_order_acquire) == round; ++spin) {
   }
   while (round_.load(std::memory_order_acquire) == round) round_.wait(round);
@@ -60,6 +64,26 @@ void Barrier::Abandon() {
   abandoned_.store(true, std::memory_order_release);
   round_.fetch_add(1, std::memory_order_acq_rel);
   round_.notify_all();
+}
+
+void Latch::CountDown() {
+  if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1) left_.notify_all();
+}
+
+void Latch::Wait() {
+  int left = left_.load(std::memory_order_acquire);
+  for (int spin = 0; spin < kSpins && left > 0; ++spin)
+    left = left_.load(std::memory_order_acquire);
+  while (left > 0) {
+    left_.wait(left, std::memory_order_acquire);
+    left = left_.load(std::memory_order_acquire);
+  }
+  if (left < 0) throw Abandoned();
+}
+
+void Latch::Abandon() {
+  left_.store(kAbandoned, std::memory_order_release);
+  left_.notify_all();
 }
 
 LanePool::LanePool(int lanes, const std::vector<int>& cores) {
@@ -91,15 +115,18 @@ void LanePool::Stop() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void LanePool::Run(int lanes, const std::function<void(int)>& work) {
+void LanePool::Run(int lanes, Wanted wanted, const std::function<void(int)>& work) {
   MOTLEY_CHECK(lanes >= 1 && lanes <= size(), "{} lanes of {}", lanes, size());
   std::unique_lock lock(mutex_);
   work_ = &work;
-  active_ = running_ = lanes;
+  wanted_ = wanted;
+  active_ = waiting_ = lanes;
+  running_ = 0;
   cpu_seconds_ = 0.0;
   ++round_;
   begin_.notify_all();
-  end_.wait(lock, [this] { return running_ == 0; });
+  end_.wait(lock, [this] { return waiting_ == 0 && running_ == 0; });
+  active_ = 0;  // who has not begun is too late
   if (failure_ == nullptr) return;
   failure_is_reason_ = false;
   std::rethrow_exception(std::exchange(failure_, nullptr));
@@ -112,6 +139,26 @@ void LanePool::Remember(std::exception_ptr failure, bool is_reason) {
   failure_is_reason_ = is_reason;
 }
 
+void LanePool::Attempt(int lane, const std::function<void(int)>& work) {
+  std::exception_ptr failure;
+  bool is_reason = true;
+  const double before = ThreadSeconds();
+  try {
+    work(lane);
+  } catch (const Abandoned&) {
+    failure = std::current_exception();
+    is_reason = false;
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  const double used = ThreadSeconds() - before;
+  const std::lock_guard lock(mutex_);
+  cpu_seconds_ += used;
+  if (failure != nullptr) Remember(std::move(failure), is_reason);
+  if (wanted_ == Wanted::kAny) waiting_ = 0;
+  if (--running_ == 0 && waiting_ == 0) end_.notify_one();
+}
+
 void LanePool::Loop(int lane) {
   omp_set_num_threads(1);
   std::uint64_t seen = 0;
@@ -120,25 +167,13 @@ void LanePool::Loop(int lane) {
     begin_.wait(lock, [&] { return stop_ || round_ != seen; });
     if (stop_) return;
     seen = round_;
-    if (lane >= active_) continue;
+    if (lane >= active_ || waiting_ == 0) continue;
+    --waiting_;
+    ++running_;
     const std::function<void(int)>& work = *work_;
     lock.unlock();
-    std::exception_ptr failure;
-    bool is_reason = true;
-    const double before = ThreadSeconds();
-    try {
-      work(lane);
-    } catch (const Abandoned&) {
-      failure = std::current_exception();
-      is_reason = false;
-    } catch (...) {
-      failure = std::current_exception();
-    }
-    const double used = ThreadSeconds() - before;
+    Attempt(lane, work);
     lock.lock();
-    cpu_seconds_ += used;
-    if (failure != nullptr) Remember(std::move(failure), is_reason);
-    if (--running_ == 0) end_.notify_one();
   }
 }
 
