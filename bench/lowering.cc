@@ -65,7 +65,7 @@ int main() {
              "MB");
   // On a lane's thread, where the libraries are set to one thread.
   motley::engine::native::LanePool pool(1);
-  pool.Run(1, [](int) {
+  pool.Run(1, motley::engine::native::LanePool::Wanted::kAll, [](int) {
     for (const Layer& layer :
          {Layer{"lenet", {1, 28, 28}, "conv2"}, Layer{"cifar_quick", {3, 32, 32}, "conv2"},
           Layer{"resnet18", {3, 32, 32}, "layer3.0.conv1"},

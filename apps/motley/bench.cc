@@ -4,6 +4,7 @@
 #include <array>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <system_error>
 #include <vector>
 
@@ -97,11 +98,10 @@ Status SaveStart(const fs::path& folder, const graph::Model& model, const data::
 // Whole training steps: forward, backward, update.
 class Stepper {
  public:
-  Stepper(graph::Model& model, engine::Device& device, const data::Batch& batch, int threads)
+  Stepper(graph::Model& model, engine::Device& device, const data::Batch& batch)
       : model_(model),
         device_(device),
         batch_(batch),
-        threads_(threads),
         gradient_(model.weights.size()),
         velocity_(model.weights.size()),
         buffer_sums_(model.buffers.size()) {}
@@ -113,8 +113,15 @@ class Stepper {
     request.batch = &batch_;
     request.gradient = gradient_;
     request.buffer_sums = buffer_sums_;
+    request.on_final = [this](std::int64_t offset, std::int64_t count) {
+      const auto part = [&](std::vector<float>& all) {
+        return std::span(all).subspan(static_cast<std::size_t>(offset),
+                                      static_cast<std::size_t>(count));
+      };
+      optim::SgdUpdate(kUpdate, part(gradient_), batch_.size(), part(model_.weights),
+                       part(velocity_));
+    };
     MOTLEY_ASSIGN_OR_RETURN(const engine::StepResult result, device_.Step(request));
-    optim::SgdUpdate(kUpdate, gradient_, result.samples_done, model_.weights, velocity_, threads_);
     return result.loss_sum / static_cast<double>(result.samples_done);
   }
 
@@ -135,7 +142,6 @@ class Stepper {
   graph::Model& model_;
   engine::Device& device_;
   const data::Batch& batch_;
-  int threads_;  // of the update
   std::vector<float> gradient_, velocity_, buffer_sums_;
   base::RealClock clock_;
 };
@@ -205,7 +211,7 @@ Result<int> Bench(const BenchArgs& args, const Environment& environment) {
                                                   .kernel_choices = {},
                                                   .kernel_cache = KernelCacheFile(environment),
                                                   .profile = args.profile}));
-  Stepper stepper(model, *device, batch, threads);
+  Stepper stepper(model, *device, batch);
   MOTLEY_ASSIGN_OR_RETURN(const BenchFigures figures, Measure(stepper, threads, args.seconds));
   ReportBench(args, figures, *device);
   return kExitDone;

@@ -41,6 +41,12 @@ struct StepRequest {
   // Before the deadline only when the step will not stop at it any more.
   std::function<void(std::int64_t offset, std::int64_t count)> on_bucket;
 
+  // Called when gradient[offset, offset + count) is final and the step reads these weights no more:
+  // the time to update them, in place, while the gradient is in the caches. Called from any of the
+  // device's threads, also concurrently, once per element. Only without a deadline, because the sum
+  // is then over all samples, unless the step fails.
+  std::function<void(std::int64_t offset, std::int64_t count)> on_final;
+
   // Of a body only: gets the gradients from whoever has the head. Called from any of the device's
   // threads, also concurrently, each sample once; false: the step is given up. There is no deadline
   // then, because others wait for these samples.

@@ -1,6 +1,8 @@
 #include "motley/run/local_executor.h"
 
+#include <atomic>
 #include <cmath>
+#include <span>
 #include <utility>
 
 #include "motley/optim/sgd.h"
@@ -48,6 +50,17 @@ base::Result<Update> LocalExecutor::Step(const optim::SgdOptions& sgd) {
   request.seed = options_.seed;
   request.gradient = gradient_;
   request.buffer_sums = buffer_sums_;
+  std::atomic<bool> finite = true;
+  request.on_final = [&](std::int64_t offset, std::int64_t count) {
+    const auto part = [&](std::vector<float>& all) {
+      return std::span(all).subspan(static_cast<std::size_t>(offset),
+                                    static_cast<std::size_t>(count));
+    };
+    if (!optim::SgdUpdate(sgd, part(gradient_), item.ticket.size(), part(weights_),
+                          part(velocity_))) {
+      finite.store(false, std::memory_order_relaxed);
+    }
+  };
   MOTLEY_ASSIGN_OR_RETURN(const engine::StepResult result, device_.Step(request));
   if (result.samples_done != item.ticket.size()) {
     return base::Internal("device '{}' did {} of {} samples without a deadline", device_.kind(),
@@ -61,8 +74,7 @@ base::Result<Update> LocalExecutor::Step(const optim::SgdOptions& sgd) {
                 .not_finite = {}};
   if (!std::isfinite(result.loss_sum)) {
     update.not_finite = "the loss";
-  } else if (!optim::SgdUpdate(sgd, gradient_, result.samples_done, weights_, velocity_,
-                               options_.update_threads)) {
+  } else if (!finite) {
     update.not_finite = "a weight";
   } else {
     update.not_finite = UpdateBuffers(graph(), buffer_sums_, result.samples_done, buffers_);

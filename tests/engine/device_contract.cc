@@ -71,6 +71,34 @@ TEST_P(DeviceContractTest, BucketsCoverEveryElementOnceWithItsFinalValue) {
   }
 }
 
+// Updating each part as soon as it is final must give what updating afterwards gives.
+TEST_P(DeviceContractTest, WeightsMayBeUpdatedInPlaceWhenTheirGradientIsFinal) {
+  for (const char* name : {kWithBatchNorm, kWithoutBatchNorm, kWithUnusedParameters}) {
+    for (const std::int64_t samples : {1, 7, 150}) {
+      SCOPED_TRACE(::testing::Message() << name << ", " << samples << " samples");
+      Bench bench = Make(name, samples);
+      StepRequest request = bench.Request();
+      ASSERT_TRUE(bench.device().Step(request).ok());
+      const std::vector<float> expected = bench.gradient();
+      std::vector<float> weights(request.weights.begin(), request.weights.end());
+      std::vector<int> final(expected.size(), 0);
+      request.weights = weights;
+      request.on_final = [&](std::int64_t offset, std::int64_t count) {
+        for (std::int64_t i = offset; i < offset + count; ++i) {
+          ++final[static_cast<std::size_t>(i)];
+          EXPECT_EQ(request.gradient[static_cast<std::size_t>(i)],
+                    expected[static_cast<std::size_t>(i)]);
+          // Whoever still reads it gets a gradient that is no number.
+          weights[static_cast<std::size_t>(i)] = std::numeric_limits<float>::quiet_NaN();
+        }
+      };
+      ASSERT_TRUE(bench.device().Step(request).ok());
+      EXPECT_EQ(final, std::vector<int>(final.size(), 1));
+      EXPECT_EQ(bench.gradient(), expected);
+    }
+  }
+}
+
 TEST_P(DeviceContractTest, ACancelledStepSaysSoAndTheNextOneWorks) {
   Bench bench = Make(kWithBatchNorm, 5);
   std::atomic<bool> cancel{true};

@@ -1,6 +1,7 @@
 // What the number of lanes may change in the native engine: nothing but rounding; and for the same
 // lanes and kernels, not even that.
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <cmath>
 #include <memory>
@@ -72,6 +73,16 @@ std::vector<float> Train(Device& device, std::int64_t samples) {
   return model.weights;
 }
 
+// A core that this process may use.
+int FirstCore() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  EXPECT_EQ(sched_getaffinity(0, sizeof(set), &set), 0);
+  int core = 0;
+  while (!CPU_ISSET(static_cast<std::size_t>(core), &set)) ++core;
+  return core;
+}
+
 class NativeLanesTest : public ::testing::TestWithParam<Trajectory> {
  protected:
   std::unique_ptr<Device> Make(int threads,
@@ -102,6 +113,21 @@ TEST_P(NativeLanesTest, TheSameLanesAndKernelsGiveTheSameBits) {
     const auto second = Make(lanes, first->kernel_choices());
     EXPECT_EQ(Train(*second, 11), weights) << lanes << " lanes, another device";
     EXPECT_EQ(second->kernel_choices(), first->kernel_choices());
+  }
+}
+
+// On one core the lanes take turns as the system likes, and one takes pieces of the others.
+TEST_P(NativeLanesTest, ItDoesNotMatterWhichLaneComputesWhat) {
+  for (const int lanes : {2, 3}) {
+    const auto free = Make(lanes);
+    const std::vector<float> weights = Train(*free, 150);
+    const int core = FirstCore();
+    auto crowded = native::MakeNativeDevice(
+        BuildNet(GetParam()), {.cores = std::vector<int>(static_cast<std::size_t>(lanes), core),
+                               .bn_batch = GetParam().bn_batch,
+                               .kernel_choices = free->kernel_choices()});
+    ASSERT_TRUE(crowded.ok()) << crowded.status().ToString();
+    for (int run = 0; run < 3; ++run) EXPECT_EQ(Train(**crowded, 150), weights) << lanes;
   }
 }
 

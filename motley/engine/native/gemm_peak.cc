@@ -15,7 +15,7 @@ double MeasureGemmGflops(int threads, double seconds) {
   constexpr double kFlops = 2.0 * kSize * kSize * kSize;
   LanePool pool(threads);
   std::vector<double> rates(static_cast<std::size_t>(threads), 0.0);
-  pool.Run(threads, [&](int lane) {
+  pool.Run(threads, LanePool::Wanted::kAll, [&](int lane) {
     AlignedFloats a(kSize * kSize), b(kSize * kSize), c(kSize * kSize);
     const Gemm multiply("");
     const auto gemm = [&] {

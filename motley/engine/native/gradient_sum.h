@@ -3,80 +3,89 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
-#include <memory>
+#include <deque>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "motley/engine/device.h"
 #include "motley/engine/native/aligned.h"
 #include "motley/engine/native/gemm.h"
+#include "motley/engine/native/lanes.h"
 #include "motley/engine/native/parameters.h"
 #include "motley/graph/graph.h"
 
 namespace motley::engine::native {
 
-// The lanes' gradients and their sum. Each lane leaves its gradient of a node's parameters and goes
-// on; when it next comes by and all lanes have left theirs, it sums its own part of it, in lane
-// order, so that the result does not depend on who came first. The lane that ends a node's last
-// part announces it.
+// The gradients of the pieces of a batch, and their sum. A lane leaves the gradient of a node's
+// parameters for its piece and goes on; when a lane comes by and all pieces have left theirs, it
+// sums a part of it that no other has taken, in the order of the pieces, so that the result does
+// not depend on who computed what, or when. The lane that ends a node's last part announces it.
 //
-// Of a fully connected layer the lanes leave not a gradient but its factors, and the sum is one
-// product over the whole batch: a gradient per lane would be as large as the layer, and slower to
+// Of a fully connected layer the pieces leave not a gradient but its factors, and the sum is one
+// product over the whole batch: a gradient per piece would be as large as the layer, and slower to
 // write and read than to compute.
 class GradientSum {
  public:
-  using OnBucket = std::function<void(std::int64_t offset, std::int64_t count)>;
+  GradientSum(const graph::Graph& graph, Parameters& parameters, const Gemm& gemm);
 
-  GradientSum(const graph::Graph& graph, Parameters& parameters, const Gemm& gemm, int lanes);
+  // Before each step, which is to be given by its request, `pieces` and `lanes` that sum them.
+  void Begin(int pieces, int lanes, const StepRequest& request);
 
-  // Before each step. `canonical` receives the sum over `samples`.
-  void Begin(int lanes, std::int64_t samples, float* canonical, const OnBucket* on_bucket);
-
-  // Where lane `lane` leaves the gradient of each parameter; null for those that are left as
-  // factors. The first lane's canonical ones are written in place.
-  std::span<float* const> Targets(int lane) const {
-    return targets_[static_cast<std::size_t>(lane)];
+  // Where a piece leaves the gradient of each parameter; null for those that are left as factors.
+  // The first piece's canonical ones are written in place.
+  std::span<float* const> Targets(int piece) const {
+    return targets_[static_cast<std::size_t>(piece)];
   }
-  // Where all lanes leave the factors, by parameter.
+  // Where all pieces leave the factors, by parameter.
   std::span<const GradientFactors> factors() const { return factors_; }
   // Samples [begin, end) will not come.
   void SkipSamples(std::int64_t begin, std::int64_t end);
 
-  // The lane's gradient of a node is complete. `contributes` is false for a lane that had no time
+  // The piece's gradient of a node is complete. `contributes` is false for a piece that had no time
   // for a single sample: what its memory holds means nothing.
-  void Leave(int lane, graph::NodeId node, bool contributes);
-  // After all lanes have left everything: sums what is still to do of the lane's parts.
-  void Finish(int lane);
+  void Leave(int piece, graph::NodeId node, bool contributes);
+  // Sums one part of each node that all pieces have left since the lane last came by.
+  void SumSome(int lane);
+  // After all pieces have left everything: sums what nobody has taken, and waits for what others
+  // have.
+  void Finish();
+  // Called by a lane that cannot go on: all who wait in Finish stop.
+  void Abandon() { unsummed_->Abandon(); }
 
  private:
-  // What one lane is about.
-  struct Lane {
+  struct Piece {
     std::vector<AlignedFloats> memory;  // by parameter
-    std::vector<graph::NodeId> left;    // in this order,
-    std::size_t summed = 0;             // of which the lane has done its part
     std::atomic<bool> contributes = false;
+  };
+  struct Progress {
+    std::atomic<int> arrived = 0;            // pieces
+    std::atomic<int> taken = 0, summed = 0;  // parts
   };
 
   bool Complete(graph::NodeId node) const;
-  void SumPart(int lane, graph::NodeId node);
+  // Sums the next part of a node; false when all have been taken.
+  bool SumPart(graph::NodeId node);
   void SumParameter(int index, int part);
   void SumRange(int index, std::int64_t begin, std::int64_t end);
   void Multiply(int index, int part) const;
   void Announce(graph::NodeId node);
+  void AnnounceFinal(std::int64_t offset, std::int64_t count) const;
 
   const graph::Graph& graph_;
   Parameters& parameters_;
   const Gemm& gemm_;
-  std::vector<Lane> state_;
-  std::vector<std::vector<float*>> targets_;       // [lane][parameter]
+  std::vector<graph::NodeId> order_;  // nodes with parameters, as the backward pass comes by
+  std::deque<Piece> pieces_;
+  std::vector<std::vector<float*>> targets_;       // [piece][parameter]
   std::vector<AlignedFloats> inputs_, gradients_;  // of factors, by parameter
   std::vector<GradientFactors> factors_;
-  std::vector<std::atomic<int>> arrived_, summed_;  // lanes, by node
-  int lanes_ = 0;
-  std::int64_t samples_ = 0;
-  float* canonical_ = nullptr;
-  const OnBucket* on_bucket_ = nullptr;
+  std::vector<Progress> progress_;    // by node
+  std::vector<std::size_t> come_by_;  // by lane: how far in order_
+  std::optional<Latch> unsummed_;     // parts of all nodes
+  int piece_count_ = 0, parts_ = 0;
+  const StepRequest* request_ = nullptr;
   std::mutex bucket_mutex_;
 };
 

@@ -27,7 +27,7 @@ KernelTimer::KernelTimer(const Layer& layer, const Gemm& gemm, const dnnl::engin
       scratch_(kernel_->needs().scratch_floats),
       workspace_(kernel_->needs().workspace_floats),
       gradients_(layer.graph.parameters().size(), nullptr) {
-  parameters_.Refresh(weights, true, 0, 1);
+  for (int i = 0; i < parameters_.copies(); ++i) parameters_.Refresh(i, weights, true);
   for (const int index : layer.graph.parameters_of(layer.id)) {
     gradient_memory_.emplace_back(parameters_.GradientSize(index));
     gradients_[static_cast<std::size_t>(index)] = gradient_memory_.back().data();

@@ -6,6 +6,7 @@
 #include <sched.h>
 
 #include <ctime>
+#include <limits>
 #include <system_error>
 #include <utility>
 
@@ -24,6 +25,9 @@ double ThreadSeconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
+// Where this thread may run.
+bool Restrict(const cpu_set_t& cores) { return ::sched_setaffinity(0, sizeof(cores), &cores) == 0; }
+
 void StayOn(std::thread& thread, int core) {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -36,6 +40,12 @@ void StayOn(std::thread& thread, int core) {
 
 }  // namespace
 
+// About 20 microseconds: longer than the usual difference between lanes, shorter than what sleeping
+// and waking costs.
+constexpr int kSpins = 5000;
+// Of a latch: below everything that its count can come to.
+constexpr int kAbandoned = std::numeric_limits<int>::min() / 2;
+
 void Barrier::Wait() {
   // The round first: whoever abandons later changes it, and so wakes us.
   const std::uint32_t round = round_.load(std::memory_order_acquire);
@@ -47,9 +57,6 @@ void Barrier::Wait() {
     round_.notify_all();
     return;
   }
-  // About 20 microseconds: longer than the usual difference between lanes, shorter than what
-  // sleeping and waking costs.
-  constexpr int kSpins = 5000;
   for (int spin = 0; spin < kSpins && round_.load(std::memory_order_acquire) == round; ++spin) {
   }
   while (round_.load(std::memory_order_acquire) == round) round_.wait(round);
@@ -62,11 +69,32 @@ void Barrier::Abandon() {
   round_.notify_all();
 }
 
+void Latch::CountDown() {
+  if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1) left_.notify_all();
+}
+
+void Latch::Wait() {
+  int left = left_.load(std::memory_order_acquire);
+  for (int spin = 0; spin < kSpins && left > 0; ++spin)
+    left = left_.load(std::memory_order_acquire);
+  while (left > 0) {
+    left_.wait(left, std::memory_order_acquire);
+    left = left_.load(std::memory_order_acquire);
+  }
+  if (left < 0) throw Abandoned();
+}
+
+void Latch::Abandon() {
+  left_.store(kAbandoned, std::memory_order_release);
+  left_.notify_all();
+}
+
 LanePool::LanePool(int lanes, const std::vector<int>& cores) {
   MOTLEY_CHECK(lanes >= 1, "a device needs a lane");
   MOTLEY_CHECK(cores.empty() || static_cast<int>(cores.size()) == lanes, "{} cores for {} lanes",
                cores.size(), lanes);
   openblas_set_num_threads(1);
+  if (cores.empty()) FindHomes(lanes);
   threads_.reserve(static_cast<std::size_t>(lanes));
   try {
     for (int lane = 0; lane < lanes; ++lane) {
@@ -82,6 +110,16 @@ LanePool::LanePool(int lanes, const std::vector<int>& cores) {
 
 LanePool::~LanePool() { Stop(); }
 
+void LanePool::FindHomes(int lanes) {
+  if (::sched_getaffinity(0, sizeof(all_cores_), &all_cores_) != 0) return;
+  if (CPU_COUNT(&all_cores_) != lanes) return;
+  for (std::size_t core = 0; core < CPU_SETSIZE; ++core) {
+    if (!CPU_ISSET(core, &all_cores_)) continue;
+    CPU_ZERO(&homes_.emplace_back());
+    CPU_SET(core, &homes_.back());
+  }
+}
+
 void LanePool::Stop() {
   {
     const std::lock_guard lock(mutex_);
@@ -91,15 +129,18 @@ void LanePool::Stop() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void LanePool::Run(int lanes, const std::function<void(int)>& work) {
+void LanePool::Run(int lanes, Wanted wanted, const std::function<void(int)>& work) {
   MOTLEY_CHECK(lanes >= 1 && lanes <= size(), "{} lanes of {}", lanes, size());
   std::unique_lock lock(mutex_);
   work_ = &work;
-  active_ = running_ = lanes;
+  wanted_ = wanted;
+  active_ = waiting_ = lanes;
+  running_ = 0;
   cpu_seconds_ = 0.0;
   ++round_;
   begin_.notify_all();
-  end_.wait(lock, [this] { return running_ == 0; });
+  end_.wait(lock, [this] { return waiting_ == 0 && running_ == 0; });
+  active_ = 0;  // who has not begun is too late
   if (failure_ == nullptr) return;
   failure_is_reason_ = false;
   std::rethrow_exception(std::exchange(failure_, nullptr));
@@ -112,33 +153,46 @@ void LanePool::Remember(std::exception_ptr failure, bool is_reason) {
   failure_is_reason_ = is_reason;
 }
 
+void LanePool::Attempt(int lane, const std::function<void(int)>& work) {
+  std::exception_ptr failure;
+  bool is_reason = true;
+  const double before = ThreadSeconds();
+  try {
+    work(lane);
+  } catch (const Abandoned&) {
+    failure = std::current_exception();
+    is_reason = false;
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  const double used = ThreadSeconds() - before;
+  const std::lock_guard lock(mutex_);
+  cpu_seconds_ += used;
+  if (failure != nullptr) Remember(std::move(failure), is_reason);
+  if (wanted_ == Wanted::kAny) waiting_ = 0;
+  if (--running_ == 0 && waiting_ == 0) end_.notify_one();
+}
+
 void LanePool::Loop(int lane) {
   omp_set_num_threads(1);
   std::uint64_t seen = 0;
+  bool at_home = false;
   std::unique_lock lock(mutex_);
   while (true) {
     begin_.wait(lock, [&] { return stop_ || round_ != seen; });
     if (stop_) return;
     seen = round_;
-    if (lane >= active_) continue;
+    if (lane >= active_ || waiting_ == 0) continue;
+    --waiting_;
+    ++running_;
     const std::function<void(int)>& work = *work_;
+    const bool shares = wanted_ == Wanted::kAny;
     lock.unlock();
-    std::exception_ptr failure;
-    bool is_reason = true;
-    const double before = ThreadSeconds();
-    try {
-      work(lane);
-    } catch (const Abandoned&) {
-      failure = std::current_exception();
-      is_reason = false;
-    } catch (...) {
-      failure = std::current_exception();
-    }
-    const double used = ThreadSeconds() - before;
+    if (std::exchange(at_home, false)) Restrict(all_cores_);
+    Attempt(lane, work);
+    // Nobody waits for this lane now, should the move take a while.
+    if (shares && !homes_.empty()) at_home = Restrict(homes_[static_cast<std::size_t>(lane)]);
     lock.lock();
-    cpu_seconds_ += used;
-    if (failure != nullptr) Remember(std::move(failure), is_reason);
-    if (--running_ == 0) end_.notify_one();
   }
 }
 

@@ -1,6 +1,8 @@
 #ifndef MOTLEY_ENGINE_NATIVE_LANES_H_
 #define MOTLEY_ENGINE_NATIVE_LANES_H_
 
+#include <sched.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -31,8 +33,26 @@ class Barrier {
   std::atomic<bool> abandoned_{false};
 };
 
+// Opens when `count` things are done, whoever does them: unlike at a barrier, nobody waits for a
+// lane that has nothing to do, and may not even have a core.
+class Latch {
+ public:
+  explicit Latch(int count) : left_(count) {}
+  void CountDown();
+  void Wait();
+  // Called by a lane that cannot go on: all who wait or will wait stop.
+  void Abandon();
+
+ private:
+  std::atomic<int> left_;
+};
+
 // One thread per lane, kept for the life of the device. Each runs its libraries with one thread, so
 // that nothing forks inside a layer.
+//
+// Where there is a lane for every core, lanes that share work wake up on one core each, and go
+// wherever the system puts them from there: Linux may wake all of them on the same core when
+// another program keeps the others busy, and leave them there for the few milliseconds of a step.
 //
 // Thread safety: one Run at a time.
 class LanePool {
@@ -44,24 +64,36 @@ class LanePool {
   LanePool(const LanePool&) = delete;
   LanePool& operator=(const LanePool&) = delete;
 
+  enum class Wanted {
+    kAll,  // every lane has its part
+    kAny,  // lanes share the work, and one only returns when all of it is done
+  };
+
   int size() const { return static_cast<int>(threads_.size()); }
-  // Calls work(lane) on the first `lanes` lanes and returns when all have returned. When some have
-  // thrown instead, throws what the first of them did, rather the reason than an Abandoned.
-  void Run(int lanes, const std::function<void(int lane)>& work);
+  // Calls work(lane) on the first `lanes` lanes and returns when all have returned; with kAny, not
+  // on those that have not begun when the first one returns. When some have thrown instead, throws
+  // what the first of them did, rather the reason than an Abandoned.
+  void Run(int lanes, Wanted wanted, const std::function<void(int lane)>& work);
   // Of the processor, in the last Run, all lanes together.
   double cpu_seconds() const { return cpu_seconds_; }
 
  private:
+  void FindHomes(int lanes);
   void Loop(int lane);
+  void Attempt(int lane, const std::function<void(int)>& work);
   void Remember(std::exception_ptr failure, bool is_reason);
   void Stop();
 
+  cpu_set_t all_cores_{};         // that this process may use
+  std::vector<cpu_set_t> homes_;  // where a lane wakes up; empty: wherever the system puts it
   std::mutex mutex_;
   std::condition_variable begin_, end_;
   const std::function<void(int)>* work_ = nullptr;
   std::uint64_t round_ = 0;
-  int active_ = 0;   // lanes that take part in this round
-  int running_ = 0;  // of these, not yet done
+  Wanted wanted_ = Wanted::kAll;
+  int active_ = 0;   // lanes that may take part in this round
+  int waiting_ = 0;  // of these, not yet begun: to be waited for
+  int running_ = 0;  // begun, and not yet done
   double cpu_seconds_ = 0.0;
   bool stop_ = false;
   std::exception_ptr failure_;

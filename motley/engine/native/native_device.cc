@@ -7,12 +7,14 @@
 #include <cmath>
 #include <list>
 #include <optional>
+#include <set>
 
 #include "motley/base/clock.h"
 #include "motley/engine/check_batch.h"
 #include "motley/engine/native/choose.h"
 #include "motley/engine/native/gradient_sum.h"
 #include "motley/engine/native/lanes.h"
+#include "motley/engine/native/pieces.h"
 #include "motley/engine/native/program.h"
 
 namespace motley::engine::native {
@@ -24,22 +26,6 @@ using base::Status;
 
 // Among the kernel choices, which are by node otherwise; no node has an empty name.
 constexpr char kGemmChoice[] = "";
-
-// A part of the batch that one lane works on in one pass.
-struct Chunk {
-  std::int64_t begin = 0, end = 0;
-  std::int64_t size() const { return end - begin; }
-};
-
-// [begin, end) in pieces of nearly equal size, none above `limit`.
-std::vector<Chunk> Cut(std::int64_t begin, std::int64_t end, std::int64_t limit) {
-  const std::int64_t count = (end - begin + limit - 1) / limit;
-  std::vector<Chunk> chunks;
-  for (std::int64_t i = 0; i < count; ++i) {
-    chunks.push_back({begin + (end - begin) * i / count, begin + (end - begin) * (i + 1) / count});
-  }
-  return chunks;
-}
 
 class NativeDevice final : public Device {
  public:
@@ -54,7 +40,7 @@ class NativeDevice final : public Device {
         cache_(options.kernel_cache),
         chooser_(*graph_, engine_, gemm_, options.kernel_choices, cache_),
         lanes_(static_cast<std::size_t>(lanes)),
-        gradients_(*graph_, parameters_, gemm_, lanes) {
+        gradients_(*graph_, parameters_, gemm_) {
     const auto batch_norms =
         std::count_if(graph_->nodes().begin(), graph_->nodes().end(),
                       [](const graph::Node& node) { return node.op == graph::Op::kBatchNorm; });
@@ -88,36 +74,45 @@ class NativeDevice final : public Device {
       std::unique_ptr<Program> program;
     };
     std::list<Entry> programs;  // the most recently used first
-    std::vector<float> buffer_sums;
-    std::vector<Chunk> chunks;
-    LaneRun run;
-    std::size_t done = 0;  // chunks
   };
 
   // Measured on a lane's thread, where the libraries are set to one thread.
   Gemm MakeGemm(const std::map<std::string, std::string>& given) {
     const auto found = given.find(kGemmChoice);
     std::optional<Gemm> gemm;
-    pool_.Run(1, [&](int) { gemm.emplace(found == given.end() ? "" : found->second); });
+    pool_.Run(1, LanePool::Wanted::kAll,
+              [&](int) { gemm.emplace(found == given.end() ? "" : found->second); });
     return *gemm;
   }
 
   // Batch norm over everything that this device gets: the lanes meet at each of them.
   bool LanesMeet() const { return graph_->has_batch_norm() && bn_batch_ == 0; }
+  // Whether each lane must work on one piece, at the same time as the others. A body's must,
+  // because the head answers when it has all samples.
+  bool LanesGoTogether(bool training) const {
+    return training && (LanesMeet() || graph_->is_body());
+  }
 
-  int AssignChunks(std::int64_t samples, bool training, bool may_stop);
-  // Makes and binds every program that the chunks need, so that the lanes can start at once.
+  int CutPieces(std::int64_t samples, bool training);
+  // Makes and binds every program that the pieces need, so that the lanes can start at once.
   Status Compile(int active, bool training, const float* weights);
-  bool IsCompiled(int active, bool training) const;
+  std::set<std::int64_t> ChunkSizes() const;
+  bool IsCompiled(const std::set<std::int64_t>& sizes, int active, bool training) const;
   Program& Find(Lane& lane, std::int64_t samples, bool training, const float* weights);
-  // Runs work(lane) on the lanes; false when they stopped before the end.
-  Result<bool> RunLanes(int active, Barrier& barrier, const std::function<void(int)>& work);
+  // Refreshes the copies of the weights, runs work(round, lane, piece) for every piece and then
+  // finish() on every lane; false when they stopped before the end.
+  using Work = std::function<void(Round&, int lane, int piece)>;
+  Result<bool> RunLanes(int active, bool training, const float* weights, const Work& work,
+                        const std::function<void()>& finish);
+  void RunLane(Round& round, int lane, bool training, const float* weights, const Work& work);
   // The result of a step that did not compute a single sample.
   StepResult Nothing(const StepRequest& request) const;
-  void RunTraining(int lane, int active, const StepRequest& request, Barrier& barrier);
-  void RunInference(int lane, int active, const ForwardRequest& request, Barrier& barrier);
+  LaneRun TrainingRun(const StepRequest& request, Round& round, int lane, int index) const;
+  bool MustStop(const StepRequest& request) const;
+  void RunTraining(const StepRequest& request, Round& round, int lane, int index);
+  void RunInference(const ForwardRequest& request, int lane, int index);
   void PointAt(LaneRun& run, const data::Batch& batch, std::int64_t begin) const;
-  StepResult Collect(int active, double seconds) const;
+  StepResult Collect(double seconds) const;
 
   std::shared_ptr<const graph::Graph> graph_;
   std::int64_t bn_batch_;
@@ -129,44 +124,30 @@ class NativeDevice final : public Device {
   KernelCache cache_;
   ConvChooser chooser_;
   std::vector<Lane> lanes_;
+  std::vector<Piece> pieces_;
   GradientSum gradients_;
   std::vector<BatchNormMeeting> meetings_;
   std::atomic<bool> given_up_{false};  // a lane of this step has failed or stopped
   base::RealClock clock_;
 };
 
-// Gives each lane an equal, contiguous part, cut into chunks. Returns how many lanes have one.
-int NativeDevice::AssignChunks(std::int64_t samples, bool training, bool may_stop) {
-  // Enough for full speed: larger chunks only cost memory. A step with a deadline is cut into a few
-  // more, because it can stop only between two of them.
-  constexpr std::int64_t kChunk = 64, kLeast = 16, kStops = 4;
-  const bool virtual_batches = training && graph_->has_batch_norm() && bn_batch_ > 0;
-  const std::int64_t unit = virtual_batches ? bn_batch_ : 1;
-  const std::int64_t units = (samples + unit - 1) / unit;
-  const auto active = std::min<std::int64_t>(static_cast<std::int64_t>(lanes_.size()), units);
-  for (std::int64_t lane = 0; lane < active; ++lane) {
-    const std::int64_t begin = units * lane / active * unit;
-    const std::int64_t end = std::min(units * (lane + 1) / active * unit, samples);
-    std::vector<Chunk>& chunks = lanes_[static_cast<std::size_t>(lane)].chunks;
-    if (virtual_batches) {
-      chunks.clear();
-      for (std::int64_t b = begin; b < end; b += unit) {
-        chunks.push_back({b, std::min(b + unit, end)});
-      }
-    } else {
-      const std::int64_t piece =
-          may_stop ? std::clamp((end - begin + kStops - 1) / kStops, kLeast, kChunk) : kChunk;
-      // The head answers when it has all samples, so a lane cannot keep some for later.
-      const bool whole = training && (LanesMeet() || graph_->is_body());
-      chunks = Cut(begin, end, whole ? end - begin : piece);
+// Returns for how many lanes there is work.
+int NativeDevice::CutPieces(std::int64_t samples, bool training) {
+  pieces_ = CutBatch({.samples = samples,
+                      .virtual_batch = training && graph_->has_batch_norm() ? bn_batch_ : 0,
+                      .lanes = static_cast<int>(lanes_.size()),
+                      .together = LanesGoTogether(training)});
+  if (training) {
+    for (Piece& piece : pieces_) {
+      piece.buffer_sums.assign(static_cast<std::size_t>(graph_->buffer_count()), 0.0F);
     }
   }
-  return static_cast<int>(active);
+  return static_cast<int>(std::min(lanes_.size(), pieces_.size()));
 }
 
 Program& NativeDevice::Find(Lane& lane, std::int64_t samples, bool training, const float* weights) {
-  // An epoch uses a few sizes (whole and last batch, training and test, two chunk sizes each).
-  constexpr std::size_t kKept = 8;
+  // An epoch uses a few sizes (whole and last batch, training and test, three chunk sizes each).
+  constexpr std::size_t kKept = 12;
   const auto found =
       std::find_if(lane.programs.begin(), lane.programs.end(), [&](const Lane::Entry& entry) {
         return entry.samples == samples && entry.training == training;
@@ -183,13 +164,22 @@ Program& NativeDevice::Find(Lane& lane, std::int64_t samples, bool training, con
   return *lane.programs.front().program;
 }
 
-bool NativeDevice::IsCompiled(int active, bool training) const {
+std::set<std::int64_t> NativeDevice::ChunkSizes() const {
+  std::set<std::int64_t> sizes;
+  for (const Piece& piece : pieces_) {
+    for (const Chunk& chunk : piece.chunks) sizes.insert(chunk.size());
+  }
+  return sizes;
+}
+
+bool NativeDevice::IsCompiled(const std::set<std::int64_t>& sizes, int active,
+                              bool training) const {
   for (std::size_t l = 0; l < static_cast<std::size_t>(active); ++l) {
     const Lane& lane = lanes_[l];
-    for (const Chunk& chunk : lane.chunks) {
+    for (const std::int64_t samples : sizes) {
       const bool found =
           std::any_of(lane.programs.begin(), lane.programs.end(), [&](const Lane::Entry& entry) {
-            return entry.samples == chunk.size() && entry.training == training &&
+            return entry.samples == samples && entry.training == training &&
                    entry.program->IsBound(lane.arena.data());
           });
       if (!found) return false;
@@ -200,20 +190,21 @@ bool NativeDevice::IsCompiled(int active, bool training) const {
 
 Status NativeDevice::Compile(int active, bool training, const float* weights) {
   // As it is in every step but the first of its size: no need to wake a lane.
-  if (IsCompiled(active, training)) return {};
+  const std::set<std::int64_t> sizes = ChunkSizes();
+  if (IsCompiled(sizes, active, training)) return {};
   Status status;
   // On a lane's thread, where the libraries are set to one thread.
-  pool_.Run(1, [&](int) {
+  pool_.Run(1, LanePool::Wanted::kAll, [&](int) {
     try {
-      for (int l = 0; l < active; ++l) {
-        Lane& lane = lanes_[static_cast<std::size_t>(l)];
+      for (std::size_t l = 0; l < static_cast<std::size_t>(active); ++l) {
+        Lane& lane = lanes_[l];
         std::int64_t floats = lane.arena.size();
-        for (const Chunk& chunk : lane.chunks) {
-          floats = std::max(floats, Find(lane, chunk.size(), training, weights).arena_floats());
+        for (const std::int64_t samples : sizes) {
+          floats = std::max(floats, Find(lane, samples, training, weights).arena_floats());
         }
         if (floats > lane.arena.size()) lane.arena.Reset(floats);
-        for (const Chunk& chunk : lane.chunks) {
-          Find(lane, chunk.size(), training, weights).Bind(lane.arena.data());
+        for (const std::int64_t samples : sizes) {
+          Find(lane, samples, training, weights).Bind(lane.arena.data());
         }
       }
       cache_.Save();
@@ -240,16 +231,39 @@ std::vector<LayerTime> NativeDevice::profile() const {
   return times;
 }
 
-Result<bool> NativeDevice::RunLanes(int active, Barrier& barrier,
-                                    const std::function<void(int)>& work) {
+void NativeDevice::RunLane(Round& round, int lane, bool training, const float* weights,
+                           const Work& work) {
+  for (int copy = --round.next_copy; copy >= 0; copy = --round.next_copy) {
+    parameters_.Refresh(copy, weights, training);
+    round.stale.CountDown();
+  }
+  round.stale.Wait();
+  if (LanesGoTogether(training)) {
+    work(round, lane, lane);
+    round.unfinished.CountDown();
+  } else {
+    for (int i = round.next_piece++; i < static_cast<int>(pieces_.size()); i = round.next_piece++) {
+      work(round, lane, i);
+      round.unfinished.CountDown();
+    }
+  }
+  round.unfinished.Wait();
+}
+
+Result<bool> NativeDevice::RunLanes(int active, bool training, const float* weights,
+                                    const Work& work, const std::function<void()>& finish) {
   given_up_ = false;
+  Round round(active, parameters_.copies(), static_cast<int>(pieces_.size()));
+  const auto wanted = LanesGoTogether(training) ? LanePool::Wanted::kAll : LanePool::Wanted::kAny;
   try {
-    pool_.Run(active, [&](int lane) {
+    pool_.Run(active, wanted, [&](int lane) {
       try {
-        work(lane);
+        RunLane(round, lane, training, weights, work);
+        finish();
       } catch (...) {
         given_up_ = true;
-        barrier.Abandon();
+        round.Abandon();
+        if (training) gradients_.Abandon();
         throw;
       }
     });
@@ -277,78 +291,83 @@ void NativeDevice::PointAt(LaneRun& run, const data::Batch& batch, std::int64_t 
   run.ids = batch.ids.data() + begin;
 }
 
-void NativeDevice::RunTraining(int lane, int active, const StepRequest& request, Barrier& barrier) {
-  Lane& own = lanes_[static_cast<std::size_t>(lane)];
-  parameters_.Refresh(request.weights.data(), true, lane, active);
-  barrier.Wait();
-
-  own.buffer_sums.assign(static_cast<std::size_t>(graph_->buffer_count()), 0.0F);
-  own.done = 0;
-  LaneRun& run = own.run;
-  run = {};
+LaneRun NativeDevice::TrainingRun(const StepRequest& request, Round& round, int lane,
+                                  int index) const {
+  LaneRun run;
   run.lane = lane;
-  run.lanes = active;
+  run.lanes = static_cast<int>(pieces_.size());
   run.weights = request.weights.data();
   run.seed = request.seed;
   run.epoch = request.batch->epoch;
-  run.gradients = gradients_.Targets(lane);
+  run.gradients = gradients_.Targets(index);
   run.factors = gradients_.factors();
-  run.buffer_sums = own.buffer_sums.data();
-  run.barrier = LanesMeet() ? &barrier : nullptr;
-  run.meetings = meetings_;
-  const auto cancelled = [&] {
+  run.barrier = LanesMeet() ? &round.barrier : nullptr;
+  const auto cancelled = [&request] {
     return request.cancel != nullptr && request.cancel->load(std::memory_order_relaxed);
   };
-  const auto must_stop = [&, cancelled] { return cancelled() || clock_.Now() >= request.deadline; };
   // A batch norm over everything leaves nothing to return at a deadline but all or nothing. Once
   // the backward pass has begun, parts of the gradient may have been announced.
-  run.stop_forward = LanesMeet() ? std::function<bool()>(must_stop) : cancelled;
+  run.stop_forward = cancelled;
+  if (LanesMeet()) run.stop_forward = [this, &request] { return MustStop(request); };
   run.stop_backward = cancelled;
   run.on_boundary = &request.on_boundary;
   run.given_up = &given_up_;
+  return run;
+}
+
+bool NativeDevice::MustStop(const StepRequest& request) const {
+  if (request.cancel != nullptr && request.cancel->load(std::memory_order_relaxed)) return true;
+  return clock_.Now() >= request.deadline;
+}
+
+void NativeDevice::RunTraining(const StepRequest& request, Round& round, int lane, int index) {
+  Piece& piece = pieces_[static_cast<std::size_t>(index)];
+  LaneRun run = TrainingRun(request, round, lane, index);
+  run.meetings = meetings_;
+  run.buffer_sums = piece.buffer_sums.data();
   bool announced = false;
-  for (const Chunk& chunk : own.chunks) {
+  for (const Chunk& chunk : piece.chunks) {
     // Lanes that meet must go through together.
-    if (!LanesMeet() && must_stop()) break;
-    announced = own.done + 1 == own.chunks.size();
+    if (!LanesMeet() && MustStop(request)) break;
+    announced = piece.done + 1 == piece.chunks.size();
     PointAt(run, *request.batch, chunk.begin);
     run.first_sample = chunk.begin;
     if (graph_->is_head()) {
       run.input_gradient =
           request.input_gradient.data() + chunk.begin * graph::Count(graph_->input_shape());
     }
+    Lane& own = lanes_[static_cast<std::size_t>(lane)];
     Find(own, chunk.size(), true, nullptr).Run(run, [&](graph::NodeId node) {
-      if (announced) gradients_.Leave(lane, node, true);
+      if (!announced) return;
+      gradients_.Leave(index, node, true);
+      gradients_.SumSome(lane);
     });
     run.accumulate = true;
-    ++own.done;
+    ++piece.done;
   }
-  if (!announced) {
-    if (own.done < own.chunks.size()) {
-      gradients_.SkipSamples(own.chunks[own.done].begin, own.chunks.back().end);
-    }
-    for (graph::NodeId node = graph_->size(); node-- > 0;) {
-      if (!graph_->parameters_of(node).empty()) gradients_.Leave(lane, node, own.done > 0);
-    }
+  piece.loss_sum = run.loss_sum;
+  piece.correct = run.correct;
+  if (announced) return;
+  gradients_.SkipSamples(piece.chunks[piece.done].begin, piece.chunks.back().end);
+  for (graph::NodeId node = graph_->size(); node-- > 0;) {
+    if (!graph_->parameters_of(node).empty()) gradients_.Leave(index, node, piece.done > 0);
   }
-  barrier.Wait();
-  gradients_.Finish(lane);
 }
 
-StepResult NativeDevice::Collect(int active, double seconds) const {
+StepResult NativeDevice::Collect(double seconds) const {
   StepResult result;
   result.seconds = seconds;
   result.cpu_seconds = pool_.cpu_seconds();
-  for (std::size_t l = 0; l < static_cast<std::size_t>(active); ++l) {
-    const Lane& lane = lanes_[l];
-    result.loss_sum += lane.run.loss_sum;
-    result.correct += lane.run.correct;
-    for (std::size_t c = 0; c < lane.done; ++c) {
-      result.samples_done += lane.chunks[c].size();
-      if (!result.done.empty() && result.done.back().second == lane.chunks[c].begin) {
-        result.done.back().second = lane.chunks[c].end;
+  for (const Piece& piece : pieces_) {
+    result.loss_sum += piece.loss_sum;
+    result.correct += piece.correct;
+    for (std::size_t c = 0; c < piece.done; ++c) {
+      const Chunk& chunk = piece.chunks[c];
+      result.samples_done += chunk.size();
+      if (!result.done.empty() && result.done.back().second == chunk.begin) {
+        result.done.back().second = chunk.end;
       } else {
-        result.done.emplace_back(lane.chunks[c].begin, lane.chunks[c].end);
+        result.done.emplace_back(chunk.begin, chunk.end);
       }
     }
   }
@@ -369,49 +388,49 @@ Result<StepResult> NativeDevice::Step(const StepRequest& request) {
   if (cancelled()) return base::Cancelled("the step was cancelled");
   std::fill(request.buffer_sums.begin(), request.buffer_sums.end(), 0.0F);
   if (request.batch->size() == 0 || clock_.Now() >= request.deadline) return Nothing(request);
-  const int active = AssignChunks(request.batch->size(), true, std::isfinite(request.deadline));
+  const int active = CutPieces(request.batch->size(), true);
   MOTLEY_RETURN_IF_ERROR(Compile(active, true, request.weights.data()));
 
   try {
-    gradients_.Begin(active, request.batch->size(), request.gradient.data(), &request.on_bucket);
+    gradients_.Begin(static_cast<int>(pieces_.size()), active, request);
   } catch (const std::bad_alloc&) {
     return base::Unavailable("{}: not enough memory for the gradients of {} lanes", graph_->name(),
                              active)
         .WithFix("use fewer threads");
   }
   const double begin = clock_.Now();
-  Barrier barrier(active);
-  MOTLEY_ASSIGN_OR_RETURN(const bool finished, RunLanes(active, barrier, [&](int lane) {
-                            RunTraining(lane, active, request, barrier);
-                          }));
+  MOTLEY_ASSIGN_OR_RETURN(const bool finished, RunLanes(
+                                                   active, true, request.weights.data(),
+                                                   [&](Round& round, int lane, int piece) {
+                                                     RunTraining(request, round, lane, piece);
+                                                   },
+                                                   [&] { gradients_.Finish(); }));
   if (cancelled()) return base::Cancelled("the step was cancelled");
   if (!finished) return Nothing(request);
-  for (std::size_t l = 0; l < static_cast<std::size_t>(active); ++l) {
-    AddTo(request.buffer_sums.data(), lanes_[l].buffer_sums.data(), graph_->buffer_count());
+  for (const Piece& piece : pieces_) {
+    AddTo(request.buffer_sums.data(), piece.buffer_sums.data(), graph_->buffer_count());
   }
-  return Collect(active, clock_.Now() - begin);
+  return Collect(clock_.Now() - begin);
 }
 
-void NativeDevice::RunInference(int lane, int active, const ForwardRequest& request,
-                                Barrier& barrier) {
-  Lane& own = lanes_[static_cast<std::size_t>(lane)];
-  parameters_.Refresh(request.weights.data(), false, lane, active);
-  barrier.Wait();
-  own.done = 0;
-  own.run = {};
-  own.run.weights = request.weights.data();
-  own.run.buffers = request.buffers.data();
-  for (const Chunk& chunk : own.chunks) {
-    PointAt(own.run, *request.batch, chunk.begin);
-    Program& program = Find(own, chunk.size(), false, nullptr);
-    program.Run(own.run, {});
+void NativeDevice::RunInference(const ForwardRequest& request, int lane, int index) {
+  Piece& piece = pieces_[static_cast<std::size_t>(index)];
+  LaneRun run;
+  run.weights = request.weights.data();
+  run.buffers = request.buffers.data();
+  for (const Chunk& chunk : piece.chunks) {
+    PointAt(run, *request.batch, chunk.begin);
+    Program& program = Find(lanes_[static_cast<std::size_t>(lane)], chunk.size(), false, nullptr);
+    program.Run(run, {});
     if (!request.logits.empty()) {
       const std::int64_t classes = graph_->num_classes();
       std::copy_n(program.logits(), chunk.size() * classes,
                   request.logits.data() + chunk.begin * classes);
     }
-    ++own.done;
+    ++piece.done;
   }
+  piece.loss_sum = run.loss_sum;
+  piece.correct = run.correct;
 }
 
 Result<StepResult> NativeDevice::Forward(const ForwardRequest& request) {
@@ -422,14 +441,15 @@ Result<StepResult> NativeDevice::Forward(const ForwardRequest& request) {
                                              request.batch->size() * graph_->num_classes(),
                "logits have one number per sample and class");
   if (request.batch->size() == 0) return StepResult{};
-  const int active = AssignChunks(request.batch->size(), false, false);
+  const int active = CutPieces(request.batch->size(), false);
   MOTLEY_RETURN_IF_ERROR(Compile(active, false, request.weights.data()));
   const double begin = clock_.Now();
-  Barrier barrier(active);
-  MOTLEY_RETURN_IF_ERROR(RunLanes(active, barrier, [&](int lane) {
-                           RunInference(lane, active, request, barrier);
-                         }).status());
-  return Collect(active, clock_.Now() - begin);
+  MOTLEY_RETURN_IF_ERROR(
+      RunLanes(
+          active, false, request.weights.data(),
+          [&](Round&, int lane, int piece) { RunInference(request, lane, piece); }, [] {})
+          .status());
+  return Collect(clock_.Now() - begin);
 }
 
 }  // namespace

@@ -35,14 +35,11 @@ float* Parameters::Copy(int index, const dnnl::memory::desc& plain,
   return copies_.back()->values.data();
 }
 
-void Parameters::Refresh(const float* weights, bool training, int lane, int lanes) {
-  for (std::size_t i = static_cast<std::size_t>(lane); i < copies_.size();
-       i += static_cast<std::size_t>(lanes)) {
-    CopyEntry& entry = *copies_[i];
-    if (entry.backward_only && !training) continue;
-    const auto offset = graph_.parameters()[static_cast<std::size_t>(entry.index)].offset;
-    entry.reorder.Execute(weights + offset, entry.values.data());
-  }
+void Parameters::Refresh(int i, const float* weights, bool training) {
+  CopyEntry& entry = *copies_[static_cast<std::size_t>(i)];
+  if (entry.backward_only && !training) return;
+  const auto offset = graph_.parameters()[static_cast<std::size_t>(entry.index)].offset;
+  entry.reorder.Execute(weights + offset, entry.values.data());
 }
 
 void Parameters::SetGradientLayout(int index, const dnnl::memory::desc& plain,

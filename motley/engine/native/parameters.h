@@ -25,7 +25,7 @@ struct GradientFactors {
 // layout, which is the same for all lanes, so that lanes can be summed element by element.
 //
 // Thread safety: Copy and SetGradientLayout while compiling, in one thread. Refresh by all lanes at
-// once, each with its own part.
+// once, each copy by one of them.
 class Parameters {
  public:
   explicit Parameters(const graph::Graph& graph, dnnl::engine engine);
@@ -37,8 +37,9 @@ class Parameters {
   float* Copy(int index, const dnnl::memory::desc& plain, const dnnl::memory::desc& layout,
               bool backward_only);
 
-  // Converts the copies from the canonical weights; lane i of `lanes` does its part.
-  void Refresh(const float* weights, bool training, int lane, int lanes);
+  int copies() const { return static_cast<int>(copies_.size()); }
+  // Converts copy `i` from the canonical weights.
+  void Refresh(int i, const float* weights, bool training);
 
   // Declares that the gradient of parameter `index` is left in `layout`.
   void SetGradientLayout(int index, const dnnl::memory::desc& plain,

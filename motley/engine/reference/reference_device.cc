@@ -70,6 +70,7 @@ class ReferenceDevice final : public Device {
     Narrow(network.gradient(), request.gradient);
     Narrow(network.buffer_sums(), request.buffer_sums);
     if (request.on_bucket) request.on_bucket(0, graph_->parameter_count());
+    if (request.on_final) request.on_final(0, graph_->parameter_count());
     return StepResult{.loss_sum = network.loss().sum,
                       .correct = network.loss().correct,
                       .samples_done = batch.size(),

@@ -176,6 +176,7 @@ StepResult TorchDevice::Train(const StepRequest& request) const {
   }
   result.seconds = clock_.Now() - start;
   if (request.on_bucket) request.on_bucket(0, graph_->parameter_count());
+  if (request.on_final) request.on_final(0, graph_->parameter_count());
   return result;
 }
 
