@@ -104,7 +104,12 @@ class Coordinator::Impl {
   bool ShardsFormed() const;
   // Makes it so. Requires that nobody is at work; false when it must be tried again.
   bool FormShards();
+  // Gives every host its range, if it has it not yet, and the keys of all members.
   bool FillRanges();
+  proto::Order HostOrder(std::size_t number);
+  // What a host has answered: false when it is no answer.
+  bool TakeHosting(std::size_t number);
+  // Tells the members where the ranges are.
   bool ConnectMembers();
   void SendRange(const SessionPtr& host, int range, const StepKey& key);
   // A host is gone, or a member has lost its connection to one.

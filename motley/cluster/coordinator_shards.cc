@@ -119,44 +119,53 @@ bool Coordinator::Impl::FillRanges() {
     Range& range = ranges_[i];
     if (range.host != wanted[i]) range = {wanted[i], false, {}, {}};
     if (range.host == nullptr) continue;
-    auto before = std::exchange(range.keys, {});
-    proto::Order order;
-    order.set_generation(++generation_);
-    order.set_step(step_);
-    proto::Host& host = *order.mutable_host();
-    host.set_range(static_cast<int>(i));
-    host.set_fresh(!range.filled);
-    for (const SessionPtr& member : members_) {
-      const auto found = before.find(member->name);
-      const bool known = found != before.end() && found->second.first == member;
-      range.keys[member->name] = {member, known ? found->second.second : RandomHex(32)};
-      proto::Host::Guest& guest = *host.add_guests();
-      guest.set_name(member->name);
-      guest.set_key(range.keys[member->name].second);
-    }
+    const proto::Order order = HostOrder(i);
     Send(range.host, order);
     if (!range.filled) SendRange(range.host, static_cast<int>(i), {generation_, step_});
     hosts.push_back(range.host);
   }
   if (Await(hosts, kLoadSeconds) != Outcome::kDone) return false;
   for (std::size_t i = 1; i < ranges_.size(); ++i) {
-    Range& range = ranges_[i];
-    if (range.host == nullptr) continue;
-    range.hosting = range.host->done->hosting();
-    if (range.hosting.address().empty() || !CheckUsable(range.hosting.certificate()).ok()) {
-      desk_.SendAway(range.host, "it was to hold a range of the model, and says not where");
-      return false;
-    }
-    if (!std::exchange(range.filled, true)) {
-      range.host->range = static_cast<int>(i);
-      desk_.Event("host",
-                  fmt::format("{} holds range {} of {} of the model, at {}", range.host->name,
-                              i + 1, ranges_.size(), range.hosting.address()),
-                  {{"worker", range.host->name},
-                   {"range", std::to_string(i)},
-                   {"address", range.hosting.address()}});
-    }
+    if (ranges_[i].host != nullptr && !TakeHosting(i)) return false;
   }
+  return true;
+}
+
+proto::Order Coordinator::Impl::HostOrder(std::size_t number) {
+  Range& range = ranges_[number];
+  proto::Order order;
+  order.set_generation(++generation_);
+  order.set_step(step_);
+  proto::Host& host = *order.mutable_host();
+  host.set_range(static_cast<int>(number));
+  host.set_fresh(!range.filled);
+  const auto before = std::exchange(range.keys, {});
+  for (const SessionPtr& member : members_) {
+    const auto found = before.find(member->name);
+    const bool known = found != before.end() && found->second.first == member;
+    range.keys[member->name] = {member, known ? found->second.second : RandomHex(32)};
+    proto::Host::Guest& guest = *host.add_guests();
+    guest.set_name(member->name);
+    guest.set_key(range.keys[member->name].second);
+  }
+  return order;
+}
+
+bool Coordinator::Impl::TakeHosting(std::size_t number) {
+  Range& range = ranges_[number];
+  range.hosting = range.host->done->hosting();
+  if (range.hosting.address().empty() || !CheckUsable(range.hosting.certificate()).ok()) {
+    desk_.SendAway(range.host, "it was to hold a range of the model, and says not where");
+    return false;
+  }
+  if (std::exchange(range.filled, true)) return true;
+  range.host->range = static_cast<int>(number);
+  desk_.Event("host",
+              fmt::format("{} holds range {} of {} of the model, at {}", range.host->name,
+                          number + 1, ranges_.size(), range.hosting.address()),
+              {{"worker", range.host->name},
+               {"range", std::to_string(number)},
+               {"address", range.hosting.address()}});
   return true;
 }
 

@@ -160,43 +160,47 @@ base::Status ShardHost::Begin(const StepKey& key, int group, const proto::ShardS
     const bool fits = model_ != nullptr && !open_.contains(group) && begin.samples() > 0 &&
                       begin.contributors_size() > 0 && (!begin.alone() || open_.empty());
     if (!fits) return base::InvalidInput("a step of group {} that cannot begin", group);
-    const std::int64_t base = parts_.range(range_).offset;
-    ModelServer::Step step{.key = key,
-                           .contributors = {},
-                           .samples = begin.samples(),
-                           .sgd = SgdOf(begin.sgd()),
-                           .on_part = {},
-                           .on_complete = {},
-                           .hosts = {},
-                           .on_sum = [this, key, base, model = model_.get()](
-                                         int index, std::span<const float> sum,
-                                         const std::vector<plan::GradientNorm>& of) {
-                             const auto floats =
-                                 std::make_shared<const std::vector<float>>(sum.begin(), sum.end());
-                             hooks_.send({key, proto::ARRAY_SUM, 0, std::ssize(*floats), floats, 0,
-                                          base + model->parts()[index].offset, of});
-                           }};
     OpenStep& open = open_[group];
     open = {key, begin.alone(), {}};
     for (const auto& one : begin.contributors()) {
-      step.contributors.push_back({one.name(), one.samples()});
       begun_[one.name()] = key;
       const auto guest = guests_.find(one.name());
       if (guest != guests_.end()) open.readers.push_back(guest->second);
     }
-    if (begin.alone()) {
-      step.on_part = [next = StepKey{key.generation, key.step + 1}, base, readers = open.readers,
-                      model = model_.get()](int index, const ModelArray& floats) {
-        const Parts::Part& part = model->parts()[index];
-        for (const SessionPtr& reader : readers) {
-          reader->parts.Push({next, proto::ARRAY_MODEL, part.offset, part.size, floats, 0, base});
-        }
-      };
-    }
-    model_->Begin(group, std::move(step));
+    model_->Begin(group, MakeStep(open, begin));
   }
   changed_.notify_all();
   return {};
+}
+
+ModelServer::Step ShardHost::MakeStep(const OpenStep& open, const proto::ShardStep::Begin& begin) {
+  ModelServer::Step step{.key = open.key,
+                         .contributors = {},
+                         .samples = begin.samples(),
+                         .sgd = SgdOf(begin.sgd()),
+                         .on_part = {},
+                         .on_complete = {}};
+  for (const auto& one : begin.contributors()) {
+    step.contributors.push_back({one.name(), one.samples()});
+  }
+  const std::int64_t base = parts_.range(range_).offset;
+  step.on_sum = [this, key = open.key, base, model = model_.get()](
+                    int index, std::span<const float> sum,
+                    const std::vector<plan::GradientNorm>& of) {
+    const auto floats = std::make_shared<const std::vector<float>>(sum.begin(), sum.end());
+    hooks_.send({key, proto::ARRAY_SUM, 0, std::ssize(*floats), floats, 0,
+                 base + model->parts()[index].offset, of});
+  };
+  if (!open.alone) return step;
+  step.on_part = [next = StepKey{open.key.generation, open.key.step + 1}, base,
+                  readers = open.readers,
+                  model = model_.get()](int index, const ModelArray& floats) {
+    const Parts::Part& part = model->parts()[index];
+    for (const SessionPtr& reader : readers) {
+      reader->parts.Push({next, proto::ARRAY_MODEL, part.offset, part.size, floats, 0, base});
+    }
+  };
+  return step;
 }
 
 base::Status ShardHost::Commit(const StepKey& key, int group) {

@@ -85,6 +85,8 @@ class ShardHost final : public Handler {
   base::Status Listen(const std::string& address);
   void Admit(const proto::Host& order);  // requires mutex_
   base::Status Begin(const StepKey& key, int group, const proto::ShardStep::Begin& begin);
+  // Requires mutex_.
+  ModelServer::Step MakeStep(const OpenStep& open, const proto::ShardStep::Begin& begin);
   base::Status Commit(const StepKey& key, int group);
   void NameDebtors(int group);
   // Waits until the contributor may send parts of this step; false when it never may.

@@ -316,6 +316,32 @@ TEST(ShardStrangerTest, WhoSendsNothingToAShardIsSentAwayAndNotItsHost) {
   EXPECT_EQ(cluster.CountTold("lost: honest"), 0);
 }
 
+TEST(ShardStrangerTest, AHostThatAMemberNeverReachesIsGivenUpAndBothStay) {
+  TestCluster::Options options = Shards(2, 2);
+  options.shares = {1, 0};  // it would have to compute otherwise
+  TestCluster cluster(options);
+  cluster.AddWorker({.name = "honest"});
+  Stranger stranger(cluster, cluster.token());
+  ASSERT_TRUE(stranger.Join("unlucky").ok());
+  {
+    const std::jthread trying([&] {
+      stranger.Pretend({}, [](const proto::Order& order, proto::Report& report) {
+        if (!order.has_shards() || order.shards().shards_size() == 0) return false;
+        report.mutable_failed()->set_generation(order.generation());
+        report.mutable_failed()->set_group(true);
+        report.mutable_failed()->set_message("there is a wall");
+        return true;
+      });
+    });
+    const auto report = cluster.Run();
+    ASSERT_TRUE(report.ok()) << report.status().ToString();
+    ExpectSame(report->state, OnOneDevice({}));
+  }
+  EXPECT_EQ(cluster.CountTold("shard_failed: unlucky: there is a wall"), 3);
+  EXPECT_EQ(cluster.CountTold("unfit_host: honest"), 1);
+  EXPECT_EQ(cluster.CountTold("lost: "), 0);
+}
+
 TEST(ShardStrangerTest, WithoutTheKeyNobodyComesIn) {
   TestCluster::Options options = Shards(2, 2);
   options.step_seconds = 1.0;  // until the one that does nothing is sent away

@@ -69,7 +69,9 @@ class Stranger {
 
   // Says that it is done with whatever it is told, and sends no gradient; until it is sent away or
   // the run is over.
-  void Pretend(const std::function<void(const proto::Order&)>& before = {}) {
+  // `answer` may write another report, and is true then.
+  void Pretend(const std::function<void(const proto::Order&)>& before = {},
+               const std::function<bool(const proto::Order&, proto::Report&)>& answer = {}) {
     grpc::ClientContext context;
     Prepare(context, 60);
     const auto stream = stub_->Work(&context);
@@ -84,7 +86,7 @@ class Stranger {
       report.set_sequence(++sequence);
       if (order.has_heartbeat() || order.has_abort()) {
         report.mutable_heartbeat();
-      } else {
+      } else if (!answer || !answer(order, report)) {
         if (before) before(order);
         proto::Done& done = *report.mutable_done();
         done.set_generation(order.generation());
