@@ -3,7 +3,9 @@
 //
 //   memory    gradients are already here: summed, applied, committed
 //   loopback  the real thing without computing: a coordinator, and workers over TLS whose devices
-//             answer at once, in one group and in as many groups as workers
+//             answer at once, in one group and in as many groups as workers, with the model in one
+//             place and in two shards; all in this process, so that more shards cannot be faster:
+//             what they take off the coordinator is told beside it
 //   limits    copying an array of that size; a plain TCP stream through the loopback, both ways
 //
 //   bench_model_server [SECONDS]      of each measurement, 3 by default
@@ -150,25 +152,27 @@ class InstantDevice final : public engine::Device {
   const std::shared_ptr<const graph::Graph> graph_;
 };
 
-// All devices in one group, or each in its own.
+// All devices in one group, or each in its own; the first ones hold the shards.
 class Fixed final : public plan::Controller {
  public:
-  explicit Fixed(bool apart) : apart_(apart) {}
+  Fixed(bool apart, int shards) : apart_(apart), shards_(shards) {}
   std::optional<plan::Plan> OnEvent(const plan::Event& event) override {
     const auto* joined = std::get_if<plan::DeviceJoined>(&event);
     if (joined == nullptr) return std::nullopt;
     const int group = apart_ ? static_cast<int>(plan_.shares.size()) : 0;
     plan_.shares.push_back({joined->device, 1, group});
+    if (std::ssize(plan_.hosts) < shards_ - 1) plan_.hosts.push_back(joined->device);
     return plan_;
   }
 
  private:
   const bool apart_;
+  const int shards_;
   plan::Plan plan_;
 };
 
 double UpdatesOverLoopback(const Net& net, const graph::Graph& graph, const data::DataPair& data,
-                           bool apart, double seconds) {
+                           bool apart, int shards, double seconds) {
   std::string folder = (std::filesystem::temp_directory_path() / "motley-bench-XXXXXX").string();
   MOTLEY_CHECK(::mkdtemp(folder.data()) != nullptr, "no folder");
   TokenStore tokens(std::filesystem::path(folder) / "tokens.json",
@@ -178,13 +182,14 @@ double UpdatesOverLoopback(const Net& net, const graph::Graph& graph, const data
   JobSource source;
   source.zoo = net.zoo;
   source.batch = apart ? 1 : kWorkers;
+  source.shards = shards;
   run::TrainState state = run::Trainer::Fresh(graph::InitialModel(graph, 1), *data.train);
   CoordinatorOptions options;
   options.identity = identity;
   options.tokens = &tokens;
   options.min_workers = kWorkers;
   options.update_threads = 2;
-  Fixed controller(apart);
+  Fixed controller(apart, shards);
   auto coordinator = Coordinator::Start(options, MakeJob(source, graph, data), graph, data, state,
                                         controller, kClock, {})
                          .value();
@@ -224,11 +229,18 @@ void Measure(const Net& net, const data::DataPair& data, double seconds) {
   fmt::print("    in memory             {:>8.1f} updates/s  {:>5.2f} GB/s of arrays\n", memory,
              memory * 6.0 * megabytes / 1e3);
   for (const bool apart : {false, true}) {
-    const double rate = UpdatesOverLoopback(net, graph, data, apart, seconds);
-    const int moves = apart ? 1 : kWorkers;  // gradients there and models back, per update
-    fmt::print("    TLS, {} workers, g = {}  {:>8.1f} updates/s  {:>5.2f} GB/s on the wire\n",
-               kWorkers, apart ? kWorkers : 1, rate, rate * 2.0 * moves * megabytes / 1e3);
-    std::fflush(stdout);  // it takes a while
+    for (const int shards : {1, 2}) {
+      const double rate = UpdatesOverLoopback(net, graph, data, apart, shards, seconds);
+      // Gradients there and models back, per update; of a shard elsewhere, the sum of them.
+      const double moves = apart ? 1 : kWorkers, elsewhere = 1.0 - 1.0 / shards;
+      const double here = 2.0 * moves * (1.0 - elsewhere) + elsewhere;
+      fmt::print(
+          "    TLS, {} workers, g = {}, {} shard{}  {:>8.1f} updates/s  {:>5.2f} GB/s on the wire, "
+          "{:.1f} MB per update at the coordinator\n",
+          kWorkers, apart ? kWorkers : 1, shards, shards == 1 ? " " : "s", rate,
+          rate * (2.0 * moves + elsewhere) * megabytes / 1e3, here * megabytes);
+      std::fflush(stdout);  // it takes a while
+    }
   }
 }
 

@@ -18,6 +18,7 @@
 #include "motley/plan/equal_shares.h"
 #include "motley/run/loop.h"
 #include "motley/tune/balancer.h"
+#include "motley/tune/host_keeper.h"
 #include "motley/tune/momentum_keeper.h"
 
 namespace motley::app {
@@ -39,6 +40,7 @@ cluster::proto::Job MakeJob(const TrainPlan& plan) {
                            .bn_batch = job.train.bn_batch,
                            .batch = job.train.batch,
                            .merged_head = job.cluster.merged_head,
+                           .shards = static_cast<int>(job.cluster.shards),
                            // Machines of a cluster often share a file system.
                            .data = data::AbsoluteSpec(job.data.train),
                            .test_data = data::AbsoluteSpec(job.data.test),
@@ -150,11 +152,9 @@ ActiveRun::Accounts AccountsOf(const cluster::Coordinator& coordinator) {
   return accounts;
 }
 
-}  // namespace
-
-std::unique_ptr<plan::Controller> MakeController(const Job& job, const data::Dataset& train,
-                                                 const run::TrainState& state,
-                                                 const base::Clock& clock) {
+std::unique_ptr<plan::Controller> MakeSharer(const Job& job, const data::Dataset& train,
+                                             const run::TrainState& state,
+                                             const base::Clock& clock) {
   const std::int64_t multiple = std::max<std::int64_t>(job.train.bn_batch, 1);
   const int groups = static_cast<int>(job.cluster.groups);
   if (job.train.tune == "off") {
@@ -178,10 +178,29 @@ std::unique_ptr<plan::Controller> MakeController(const Job& job, const data::Dat
   return std::make_unique<tune::MomentumKeeper>(std::move(balancer), job.train.momentum);
 }
 
+}  // namespace
+
+Status RefuseShards(const ResolvedJob& resolved) {
+  if (resolved.job.cluster.shards == 1) return {};
+  return base::InvalidInput("{}: only workers of other processes can hold a part of the model",
+                            resolved.Place("cluster.shards"))
+      .WithFix("leave it out, or use `motley serve` and `motley join`");
+}
+
+std::unique_ptr<plan::Controller> MakeController(const Job& job, const data::Dataset& train,
+                                                 const run::TrainState& state,
+                                                 const base::Clock& clock) {
+  auto sharer = MakeSharer(job, train, state, clock);
+  if (job.cluster.shards == 1) return sharer;
+  return std::make_unique<tune::HostKeeper>(std::move(sharer),
+                                            static_cast<int>(job.cluster.shards));
+}
+
 Result<int> ClusterRun::Run() {
   const base::RealClock clock;
   const Job& job = plan.resolved.job;
   // Everything that can be wrong is looked at before the run directory is made.
+  if (options.listen.empty()) MOTLEY_RETURN_IF_ERROR(RefuseShards(plan.resolved));
   MOTLEY_ASSIGN_OR_RETURN(const run::TrainOptions train, MakeOptions(plan));
   std::vector<cluster::WorkerOptions> workers;
   if (options.listen.empty() || !job.devices.empty()) {

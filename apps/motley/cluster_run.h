@@ -20,6 +20,9 @@ std::unique_ptr<plan::Controller> MakeController(const Job& job, const data::Dat
                                                  const run::TrainState& state,
                                                  const base::Clock& clock);
 
+// Refuses shards of the model where there are no workers of other processes that could hold them.
+base::Status RefuseShards(const ResolvedJob& resolved);
+
 // One life of a job on several devices: those that it lists, in this process, and those of other
 // machines if it listens.
 struct ClusterRun {

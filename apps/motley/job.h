@@ -87,6 +87,7 @@ struct Job {
     std::int64_t groups = 1;  // that do not wait for each other
     std::int64_t max_staleness = 0;
     bool merged_head = false;
+    std::int64_t shards = 1;  // of the model, in several processes
     std::int64_t min_workers = 1;
     bool trusted_network = false;
     double heartbeat_seconds = 1.0;

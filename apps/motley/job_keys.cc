@@ -161,6 +161,8 @@ const std::vector<Key> kKeys = {
      "an update that would make another group's staler than this waits; 0: no bound", {0, 1e6}},
     {"cluster", "merged_head", [](Job& j, std::size_t) -> Field { return &j.cluster.merged_head; },
      "the coordinator computes the fully connected head for all devices: for nets with most weights there"},
+    {"cluster", "shards", [](Job& j, std::size_t) -> Field { return &j.cluster.shards; },
+     "the model is cut into so many ranges; workers of `motley serve` hold all but the first", {1, 64}},
     {"cluster", "min_workers", [](Job& j, std::size_t) -> Field { return &j.cluster.min_workers; },
      "`motley serve` begins when so many workers are there", {1, 1 << 16}},
     {"cluster", "trusted_network", [](Job& j, std::size_t) -> Field { return &j.cluster.trusted_network; },

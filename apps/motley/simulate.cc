@@ -154,6 +154,7 @@ base::Status CheckVirtual(const ResolvedJob& resolved, bool time_only) {
                               resolved.Place("cluster.merged_head"))
         .WithFix("leave it out here");
   }
+  MOTLEY_RETURN_IF_ERROR(RefuseShards(resolved));
   if (time_only && !EpochLimit(job) && !job.train.max_seconds) {
     return base::InvalidInput("{}: without gradients no accuracy is reached",
                               resolved.Place("train.target_accuracy"))

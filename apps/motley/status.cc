@@ -22,6 +22,7 @@ Json ToJson(const cluster::proto::MemberStatus& member) {
           {"state", member.state()},
           {"share", member.share()},
           {"group", member.group()},
+          {"range", member.range()},
           {"samples", member.samples()},
           {"samples_per_second", member.samples_per_second()},
           {"age_seconds", member.age_seconds()},
@@ -45,6 +46,7 @@ Json ToJson(const cluster::proto::StatusReply& status) {
           {"generation", status.generation()},
           {"gloo", status.gloo()},
           {"groups", status.groups()},
+          {"shards", status.shards()},
           {"members", std::move(members)}};
 }
 
@@ -53,6 +55,7 @@ std::string JobLine(const cluster::proto::StatusReply& status) {
       fmt::format("{} on {}: {}, epoch {}, step {}, {:.0f} samples/s, loss {:.4f}", status.model(),
                   status.data(), status.phase(), status.epoch() + 1, Thousands(status.step()),
                   status.samples_per_second(), status.loss());
+  if (status.shards() > 1) line += fmt::format(", {} shards", status.shards());
   if (status.groups() > 1) line += fmt::format(", {} groups", status.groups());
   if (status.test_accuracy() >= 0) {
     line += fmt::format(", test accuracy {:.2f} %", 100.0 * status.test_accuracy());
@@ -63,8 +66,9 @@ std::string JobLine(const cluster::proto::StatusReply& status) {
 using Row = std::vector<std::string>;
 
 Row MemberRow(const cluster::proto::MemberStatus& member) {
-  const std::string state =
+  std::string state =
       member.reason().empty() ? member.state() : member.state() + ": " + member.reason();
+  if (member.range() > 0) state += fmt::format(", holds range {} of the model", member.range() + 1);
   return {member.name(),
           member.host(),
           member.device(),

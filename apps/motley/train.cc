@@ -60,6 +60,7 @@ Result<int> Run(const TrainPlan& plan, const Environment& environment, bool json
                               plan.resolved.Place("cluster.merged_head"))
         .WithFix("leave it out, or describe several [[device]]");
   }
+  MOTLEY_RETURN_IF_ERROR(RefuseShards(plan.resolved));
   const base::RealClock clock;
   MOTLEY_ASSIGN_OR_RETURN(const std::unique_ptr<engine::Device> device,
                           MakeOnlyDevice(plan, environment, clock));

@@ -102,6 +102,9 @@ Result<TrainPlan> MakePlan(const RunArgs& args, const PlanOptions& options,
       return std::move(split).status().In(resolved.Place("cluster.merged_head"));
     }
   }
+  auto cut = cluster::CheckShards(static_cast<int>(cluster.shards), prepared.model.graph,
+                                  cluster.trusted_network, cluster.merged_head);
+  if (!cut.ok()) return std::move(cut).In(resolved.Place("cluster.shards"));
   std::optional<run::TrainState> resumed;
   if (point) {
     MOTLEY_ASSIGN_OR_RETURN(resumed,

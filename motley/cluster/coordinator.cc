@@ -1,9 +1,5 @@
 #include "motley/cluster/coordinator.h"
 
-#include <grpcpp/resource_quota.h>
-#include <grpcpp/security/server_credentials.h>
-#include <grpcpp/server_builder.h>
-
 #include <chrono>
 #include <utility>
 
@@ -11,31 +7,10 @@
 #include "motley/engine/native/native_device.h"
 
 namespace motley::cluster {
-namespace {
-
-// A part of 1 MB and its header; reports are far smaller.
-constexpr int kMaxMessageBytes = 2 << 20;
-
-std::shared_ptr<grpc::ServerCredentials> Credentials(const CoordinatorOptions& options) {
-  if (!options.tls) return grpc::InsecureServerCredentials();
-  grpc::SslServerCredentialsOptions ssl(GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE);
-  ssl.pem_key_cert_pairs.push_back({options.identity.key_pem, options.identity.certificate_pem});
-  return grpc::SslServerCredentials(ssl);
-}
-
-}  // namespace
 
 base::Status Coordinator::Impl::Listen() {
-  grpc::ServerBuilder builder;
-  if (!options_.listen.empty()) {
-    builder.AddListeningPort(options_.listen, Credentials(options_), &port_);
-  }
-  builder.RegisterService(&service_);
-  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  // Without this a second coordinator could share the port and steal every other connection.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 32);
-  server_ = builder.BuildAndStart();
+  server_ =
+      StartServer(service_, options_.listen, options_.tls ? &options_.identity : nullptr, &port_);
   if (server_ != nullptr && (port_ != 0 || options_.listen.empty())) return {};
   return base::Unavailable("cannot listen on {}", options_.listen)
       .WithFix(
@@ -86,6 +61,7 @@ base::Result<std::unique_ptr<Coordinator>> Coordinator::Start(
                               state.epoch_size - secret, data.train->size())
         .WithFix("resume with the same data, or start a new run from the exported weights");
   }
+  MOTLEY_RETURN_IF_ERROR(CheckShards(job.shards(), graph, options.gloo, job.merged_head()));
   run::Pools pools(std::move(ledger), data.train->size(), state.private_pools);
   std::optional<MergedHead> merged;
   if (job.merged_head()) {

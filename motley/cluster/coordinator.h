@@ -48,6 +48,9 @@ struct CoordinatorOptions {
 base::Result<graph::Halves> SplitForMergedHead(const graph::Graph& graph, std::int64_t bn_batch,
                                                bool gloo);
 
+// Refuses, with the reason, a model that cannot be cut into so many ranges.
+base::Status CheckShards(int shards, const graph::Graph& graph, bool gloo, bool merged_head);
+
 // What a coordinator tells while it runs. Called from one thread at a time.
 struct CoordinatorHooks {
   const std::atomic<bool>* interrupt = nullptr;

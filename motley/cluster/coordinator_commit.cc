@@ -107,6 +107,8 @@ run::Update Coordinator::Impl::Commit(int number, Group& group) {
     ++model_step_;
   }
   ++step_;
+  CommitAtShards(number, {group.generation, step_});
+  shard_failures_ = 0;
   group.busy = false;
   group.version = step_;
   suspects_ = 0;
@@ -116,8 +118,8 @@ run::Update Coordinator::Impl::Commit(int number, Group& group) {
     member->version = step_;
     member->committed = update.samples;
     if (options_.gloo) continue;
-    const bool by_parts = group.alone && group.parts[i].samples() > 0;
-    if (!by_parts) SendModel(member, {group.generation, step_});
+    const bool shares = group.parts[i].samples() > 0;
+    if (!group.alone || !shares) SendModel(member, {group.generation, step_}, /*whole=*/!shares);
   }
   group.parts.clear();
   const double seconds = now - group.began;
@@ -136,6 +138,7 @@ void Coordinator::Impl::Account(const SessionPtr& member, double now) {
     member->rate = static_cast<double>(done.samples()) / done.compute_seconds();
   }
   traffic_.Gradient(done.group_bytes());
+  traffic_.Weights(done.weight_bytes());
   MemberTotal& total = totals_[member->name];
   total.name = member->name;
   total.device = member->device;

@@ -101,6 +101,7 @@ void Coordinator::Impl::SendHead() {
 
 void Coordinator::Impl::Discard(int number) {
   model_.Discard(number);
+  DiscardAtShards(number);
   if (head_ != nullptr) head_->Discard(number);
 }
 

@@ -75,7 +75,7 @@ Coordinator::Impl::Impl(const CoordinatorOptions& options, const proto::Job& job
       model_(halves_ ? halves_->body : graph_,
              First(std::move(state.weights), (halves_ ? halves_->body : graph_).parameter_count()),
              First(std::move(state.velocity), (halves_ ? halves_->body : graph_).parameter_count()),
-             state.buffers, options.update_threads),
+             state.buffers, options.update_threads, job.shards()),
       model_step_(state.step),
       step_(state.step),
       desk_(options_, job_, data_, model_, head_.get(), clock_, hooks_),
@@ -102,12 +102,14 @@ base::Result<run::Update> Coordinator::Impl::Step(const optim::SgdOptions& sgd) 
       pools_ = run::Pools(data::Ledger(ledger().epoch(), size), pools_.public_size(), pools);
     }
     // Before other groups are formed, those who are at work finish.
-    if (Grouped()) {
+    const bool formed = Grouped() && ShardsFormed();
+    if (formed) {
       for (auto& [number, group] : groups_) {
         if (!group.busy) Begin(number, group, sgd);
       }
     }
     if (!AnyBusy()) {
+      if (!formed) continue;  // a shard was lost just now
       ForgoUnreachable();
       return run::Update{};
     }
@@ -184,6 +186,7 @@ bool Coordinator::Impl::Begin(int number, Group& group, const optim::SgdOptions&
   group.parts = take(pools_, number, group);
   if (SamplesOf(group.parts) == 0) return false;
   group.busy = true;
+  group.asked = false;
   group.alone = groups_.size() == 1;
   group.began = clock_.Now();
   group.deadline = DeadlineOf(number, group);
@@ -229,7 +232,9 @@ void Coordinator::Impl::BeginReduction(int number, Group& group, const optim::Sg
                          .samples = SamplesOf(group.parts),
                          .sgd = sgd,
                          .on_part = {},
-                         .on_complete = [this] { desk_.Wake(); }};
+                         .on_complete = [this] { desk_.Wake(); },
+                         .hosts = HostNames(),
+                         .on_sum = {}};
   for (std::size_t i = 0; i < group.members.size(); ++i) {
     if (group.parts[i].samples() > 0) {
       step.contributors.push_back({group.members[i]->name, group.parts[i].samples()});
@@ -243,13 +248,16 @@ void Coordinator::Impl::BeginReduction(int number, Group& group, const optim::Sg
       if (group.parts[i].samples() > 0) readers.push_back(group.members[i]);
     }
     const StepKey next{group.generation, group.version + 1};
-    step.on_part = [this, next, readers](int index, const ModelArray& floats) {
+    step.on_part = [this, next, readers, hosts = step.hosts](int index, const ModelArray& floats) {
+      const auto range = static_cast<std::size_t>(model_.parts().RangeOf(index));
+      if (range < hosts.size() && !hosts[range].empty()) return;  // who sends it
       const Parts::Part& part = model_.parts()[index];
       for (const SessionPtr& member : readers) {
         member->parts.Push({next, proto::ARRAY_MODEL, part.offset, part.size, floats});
       }
     };
   }
+  BeginAtShards(number, group, step);
   model_.Begin(number, std::move(step));
 }
 
@@ -257,10 +265,7 @@ proto::Order Coordinator::Impl::TrainOrder(const Group& group, const optim::SgdO
   proto::Order order = NewOrder(group);
   proto::Train& train = *order.mutable_train();
   train.set_samples(SamplesOf(group.parts));
-  train.mutable_sgd()->set_learning_rate(sgd.learning_rate);
-  train.mutable_sgd()->set_momentum(sgd.momentum);
-  train.mutable_sgd()->set_weight_decay(sgd.weight_decay);
-  train.mutable_sgd()->set_nesterov(sgd.nesterov);
+  Fill(sgd, *train.mutable_sgd());
   train.set_deadline_seconds(group.deadline);
   return order;
 }
@@ -293,6 +298,7 @@ std::pair<int, Coordinator::Impl::Outcome> Coordinator::Impl::AwaitStep() {
 }
 
 std::optional<Coordinator::Impl::Outcome> Coordinator::Impl::Look(int number, Group& group) {
+  if (ShardsBroken()) return Outcome::kBroken;
   bool all_done = true, all_crossed = head_ != nullptr, bad = false;
   for (const SessionPtr& member : group.members) {
     if (member->closed() || member->broken) return Outcome::kBroken;
@@ -310,15 +316,19 @@ std::optional<Coordinator::Impl::Outcome> Coordinator::Impl::Look(int number, Gr
     group.limit = clock_.Now() + StepLimit(/*deadline=*/0.0);  // the backward pass comes after it
   }
   if (clock_.Now() <= group.limit) return std::nullopt;
+  bool blamed = false;
   for (const SessionPtr& member : group.members) {
     // To say that it is done is not enough: its gradient must come.
     const bool crossed = head_ == nullptr || head_->HasAll(member->name);
     if (member->done && crossed && (options_.gloo || model_.HasAll(member->name))) continue;
     // It may be waiting for others at the boundary.
     if (head_ != nullptr && crossed && !head_->outcome(number)) continue;
+    blamed = true;
     desk_.SendAway(
         member, fmt::format("alive, but not finished after {:.0f} s", clock_.Now() - group.began));
   }
+  if (!blamed && AskHosts(number, group)) return std::nullopt;
+  if (!blamed) SendSlowHostsAway(number, group);
   return Outcome::kBroken;
 }
 
@@ -352,7 +362,7 @@ std::optional<run::Update> Coordinator::Impl::Finish(int number, Group& group) {
     update.not_finite = head_->outcome(number)->value().not_finite;
     return update;
   }
-  if (!CheckDone(group)) return std::nullopt;
+  if (!CheckDone(group) || !CheckSums(number, group)) return std::nullopt;
   const auto nothing = [](const SessionPtr& member) { return member->done->samples() == 0; };
   group.hurried = std::all_of(group.members.begin(), group.members.end(), nothing);
   if (group.hurried) return std::nullopt;  // again, and with all the time they need
@@ -519,6 +529,7 @@ void Coordinator::Impl::ShowProgress() {
   status.set_loss(last_loss_);
   status.set_gloo(options_.gloo);
   status.set_groups(groups());
+  status.set_shards(job_.shards());
   status.set_test_accuracy(last_test_.samples > 0 ? last_test_.accuracy : -1.0);
   if (usual_seconds_ > 0.0) {
     const auto at_once = static_cast<double>(groups_.size()) * static_cast<double>(job_.batch());

@@ -71,6 +71,7 @@ class Coordinator::Impl {
     std::uint64_t generation = 0;
     std::int64_t version = 0;  // updates that the model has seen which they work with
     std::int64_t steps_of_plan = 0;
+    bool asked = false;    // hosts were asked who keeps them waiting
     bool hurried = false;  // the last attempt ended before anybody had done a sample
     // The attempt that is being made.
     bool busy = false;
@@ -88,10 +89,49 @@ class Coordinator::Impl {
   // Sends the present model to those who have another, and waits until it is there. False when
   // somebody is gone meanwhile.
   bool Refresh(const std::vector<SessionPtr>& sessions);
-  void SendModel(const SessionPtr& session, const StepKey& key);
+  // Without `whole`, only what is served here.
+  void SendModel(const SessionPtr& session, const StepKey& key, bool whole);
   bool FormGroup();
   // Brings the model of this step here from a member that has it.
   base::Status FetchState();
+
+  // --- Ranges of the model that workers hold (coordinator_shards.cc)
+  // Whom the plan wants to hold each range; null: nobody, it stays here.
+  std::vector<SessionPtr> WantedHosts() const;
+  // A range is held by somebody who is not wanted any more.
+  bool HostsHaveChanged() const;
+  // All ranges are where the plan wants them, and every member can reach them.
+  bool ShardsFormed() const;
+  // Makes it so. Requires that nobody is at work; false when it must be tried again.
+  bool FormShards();
+  // Gives every host its range, if it has it not yet, and the keys of all members.
+  bool FillRanges();
+  proto::Order HostOrder(std::size_t number);
+  // What a host has answered: false when it is no answer.
+  bool TakeHosting(std::size_t number);
+  // Tells the members where the ranges are.
+  bool ConnectMembers();
+  void SendRange(const SessionPtr& host, int range, const StepKey& key);
+  // A host is gone, or a member has lost its connection to one.
+  bool ShardsBroken() const;
+  // All ranges are here again. What hosts had not sent yet of the present model is lost, so all
+  // members get it anew.
+  void DropShards();
+  // Who holds this part of the model; null: nobody else.
+  SessionPtr HostOf(int part) const;
+  std::vector<std::string> HostNames() const;  // by range
+  void TellHosts(const proto::Order& order);
+  void BeginAtShards(int number, const Group& group, const ModelServer::Step& step);
+  void CommitAtShards(int number, const StepKey& key);
+  void DiscardAtShards(int number);
+  void TakeShardFailure(const SessionPtr& session, const proto::Failed& failed);
+  void TakeComplaint(const SessionPtr& session, const proto::Complaint& complaint);
+  // Everybody has sent what it had to send here, and a host has not: it may name those who have not
+  // sent theirs there, and is sent away when it does not.
+  bool AskHosts(int number, Group& group);
+  void SendSlowHostsAway(int number, const Group& group);
+  // Whether members told hosts the same as us; who did not is sent away.
+  bool CheckSums(int number, const Group& group);
 
   // The group of each member, as the plan has it.
   std::vector<int> PlannedGroups() const;
@@ -186,7 +226,18 @@ class Coordinator::Impl {
   plan::Plan plan_;
   bool formed_ = false, started_ = false, waiting_told_ = false;
   int failed_forms_ = 0;  // in a row, with everybody alive
-  int suspects_ = 0;      // members sent away for a bad gradient since the last update
+  struct Range {
+    SessionPtr host;                                                 // null: it is here
+    bool filled = false;                                             // the host has its state
+    std::map<std::string, std::pair<SessionPtr, std::string>> keys;  // of members, by name
+    proto::Hosting hosting;
+  };
+  std::vector<Range> ranges_;            // of the model; the first is always here
+  bool shards_formed_ = false;           // for the members that there are
+  bool shards_broken_ = false;           // a member does not reach a host
+  std::uint64_t shards_generation_ = 0;  // in which they were formed
+  int shard_failures_ = 0;               // since the last update
+  int suspects_ = 0;  // members sent away for a bad gradient since the last update
   plan::NoiseScale noise_;
   std::int64_t short_steps_ = 0;
   double next_short_event_ = 0.0;

@@ -46,7 +46,9 @@ base::Status Coordinator::Impl::Gather() {
       if (model_step_ != step_) MOTLEY_RETURN_IF_ERROR(FetchState());
       if (!Admit(joiners)) continue;
     }
+    if (!AnyBusy() && HostsHaveChanged()) DropShards();
     if (!AnyBusy() && !Grouped() && !Regroup()) continue;
+    if (!AnyBusy() && !ShardsFormed() && !FormShards()) continue;
     if (options_.gloo && !formed_ && !FormGroup()) continue;
     started_ = true;
     return {};
@@ -54,14 +56,21 @@ base::Status Coordinator::Impl::Gather() {
 }
 
 void Coordinator::Impl::RemoveGone() {
+  if (ShardsBroken()) {
+    for (auto& [number, group] : groups_) {
+      if (group.busy) Abandon(number, group);
+    }
+    DropShards();
+  }
   for (auto& [number, group] : groups_) {
     const auto gone = [](const SessionPtr& member) { return member->closed(); };
     if (group.busy && std::any_of(group.members.begin(), group.members.end(), gone)) {
       Abandon(number, group);
     }
   }
-  // Who leaves finishes what its group is at.
+  // Who leaves finishes what its group is at, or all groups when it holds a range of the model.
   const auto busy = [this](const SessionPtr& session) {
+    if (session->range > 0 && AnyBusy()) return true;
     const auto found = groups_.find(session->group);
     return found != groups_.end() && found->second.busy;
   };
@@ -87,6 +96,7 @@ void Coordinator::Impl::RemoveGone() {
       }
     }
     formed_ = false;
+    shards_formed_ = false;
     Tell(plan::DeviceLost{member->name, member->leaving ? "left" : member->reason()});
   }
 }
@@ -109,6 +119,7 @@ bool Coordinator::Impl::Admit(const std::vector<SessionPtr>& joiners) {
     members_.push_back(session);
     session->accounted = clock_.Now();
     session->state = "working";
+    shards_formed_ = false;
     Tell(Describe(session));
     desk_.Event(
         "joined",
@@ -133,7 +144,7 @@ bool Coordinator::Impl::Refresh(const std::vector<SessionPtr>& sessions) {
     order.mutable_load();
     Send(session, std::move(order));
     session->load_began = clock_.Now();
-    SendModel(session, {generation_, step_});
+    SendModel(session, {generation_, step_}, /*whole=*/true);
     waiting.push_back(session);
   }
   // Whom it reaches late is closed by then, or sent away.
@@ -146,9 +157,10 @@ bool Coordinator::Impl::Refresh(const std::vector<SessionPtr>& sessions) {
   return std::all_of(sessions.begin(), sessions.end(), has);
 }
 
-void Coordinator::Impl::SendModel(const SessionPtr& session, const StepKey& key) {
+void Coordinator::Impl::SendModel(const SessionPtr& session, const StepKey& key, bool whole) {
   const auto push = [&](proto::Array array, const ModelArray& floats, int parts) {
     for (int i = 0; i < parts; ++i) {
+      if (!whole && HostOf(i) != nullptr) continue;  // which sends it
       const Parts::Part& part = model_.parts()[i];
       session->parts.Push({key, array, part.offset, part.size, floats});
     }
@@ -213,6 +225,7 @@ plan::DeviceJoined Coordinator::Impl::Describe(const SessionPtr& session) const 
   joined.communication_seconds = 2.0 * std::max(0.0, session->loaded - session->load_began);
   if (ready.has_power()) joined.power = {ready.watts_idle(), ready.watts_busy()};
   joined.private_samples = ready.private_samples();
+  joined.can_host = ready.can_host();
   return joined;
 }
 

@@ -66,8 +66,13 @@ void Coordinator::Impl::Take(Desk::Item item) {
         if (session->loaded == 0.0) session->loaded = clock_.Now();
       }
       break;
+    case proto::Report::kComplaint:
+      TakeComplaint(session, item.report.complaint());
+      break;
     case proto::Report::kFailed:
-      if (!item.report.failed().group() || !options_.gloo) {
+      if (item.report.failed().group() && job_.shards() > 1) {
+        TakeShardFailure(session, item.report.failed());
+      } else if (!item.report.failed().group() || !options_.gloo) {
         desk_.SendAway(session, "it failed: " + item.report.failed().message());
       } else if (item.report.failed().generation() == session->ordered.generation) {
         session->broken = true;

@@ -18,6 +18,7 @@ constexpr std::size_t kMaxRendezvousBytes = 64 << 10, kMaxRendezvousKeys = 1 << 
 constexpr double kMaxRendezvousSeconds = 30.0;
 constexpr int kMaxSampleIds = 1 << 16;
 constexpr int kMaxTimings = 1024, kMaxSpans = 1 << 16;
+constexpr std::size_t kMaxComplaint = 4096, kMaxCertificate = 16 << 10;
 constexpr std::int64_t kMaxPrivate = std::int64_t{1} << 40;
 constexpr std::size_t kSampleBytes = 256 << 10;  // of one message
 constexpr std::int64_t kLabelsPerMessage = 1 << 16;
@@ -43,6 +44,15 @@ std::string Printable(std::string text) {
 std::string Metadata(const Caller& caller, const char* key) {
   const auto found = caller.metadata.find(key);
   return found == caller.metadata.end() ? std::string() : found->second;
+}
+
+// A numeric address and a port: others are told to connect there.
+bool IsPlace(const proto::Hosting& hosting) {
+  const auto fits = [](unsigned char c) {
+    return std::isxdigit(c) != 0 || c == '.' || c == ':' || c == '[' || c == ']';
+  };
+  return hosting.address().size() <= 64 && hosting.certificate().size() <= kMaxCertificate &&
+         std::all_of(hosting.address().begin(), hosting.address().end(), fits);
 }
 
 // What a worker says of itself is believed as far as it can be true.
@@ -72,6 +82,7 @@ proto::MemberStatus StatusOf(const Session& session, double now) {
   status.set_silent_seconds(std::max(0.0, now - session.last_seen));
   status.set_samples(session.samples);
   status.set_group(session.group);
+  status.set_range(session.range);
   return status;
 }
 
@@ -232,13 +243,19 @@ base::Status Desk::OnReport(const SessionPtr& session, const proto::Report& repo
       const bool plausible =
           done.samples() >= 0 && done.correct() >= 0 && done.correct() <= done.samples() &&
           done.compute_seconds() >= 0.0 && done.wait_seconds() >= 0.0 && done.group_bytes() >= 0 &&
-          done.pressure() >= 0.0 && done.pressure() <= 1.0 && done.joules() >= 0.0 &&
-          std::isfinite(done.joules()) && done.done_size() <= kMaxSpans;
+          done.weight_bytes() >= 0 && IsPlace(done.hosting()) && done.pressure() >= 0.0 &&
+          done.pressure() <= 1.0 && done.joules() >= 0.0 && std::isfinite(done.joules()) &&
+          done.done_size() <= kMaxSpans;
       if (!plausible) return base::InvalidInput("a report that makes no sense");
       break;
     }
     case proto::Report::kReady:
       MOTLEY_RETURN_IF_ERROR(CheckReady(report.ready()));
+      break;
+    case proto::Report::kComplaint:
+      if (report.complaint().ByteSizeLong() > kMaxComplaint) {
+        return base::InvalidInput("a complaint of {} bytes", report.complaint().ByteSizeLong());
+      }
       break;
     case proto::Report::kLeave:
     case proto::Report::kFailed:
@@ -259,6 +276,14 @@ base::Status Desk::OnPart(const SessionPtr& session, proto::Part& part) {
   const StepKey key{part.generation(), part.step()};
   if (part.array() == proto::ARRAY_ACTIVATIONS && head_ != nullptr) {
     auto added = head_->Add(session->name, key, part.offset(), part.floats());
+    return added.ok() ? base::Status() : std::move(added).status();
+  }
+  if (part.array() == proto::ARRAY_SUM) {
+    std::vector<plan::GradientNorm> of;
+    for (const proto::Part::Norm& norm : part.norms())
+      of.push_back({norm.samples(), norm.squared()});
+    auto added =
+        model_.AddSum(session->name, key, part.offset(), of, std::move(*part.mutable_floats()));
     return added.ok() ? base::Status() : std::move(added).status();
   }
   if (part.array() != proto::ARRAY_UPDATE) return Receive(session, part);

@@ -145,13 +145,10 @@ struct Files {
 };
 
 base::Status Create(const Files& files) {
-  const Key key(EVP_PKEY_Q_keygen(nullptr, nullptr, "EC", "P-256"));
-  const Certificate certificate = key != nullptr ? MakeCertificate(key.get()) : nullptr;
-  if (certificate == nullptr) {
-    return base::Internal("{}: OpenSSL cannot make a key and a certificate", files.key.string());
-  }
-  MOTLEY_RETURN_IF_ERROR(WritePrivateFile(files.key, PemOf(key.get())));
-  base::Status status = WritePrivateFile(files.certificate, PemOf(certificate.get()));
+  auto made = MakeIdentity();
+  if (!made.ok()) return std::move(made).status().In(files.key.string());
+  MOTLEY_RETURN_IF_ERROR(WritePrivateFile(files.key, made->key_pem));
+  base::Status status = WritePrivateFile(files.certificate, made->certificate_pem);
   std::error_code ignored;
   if (!status.ok()) std::filesystem::remove(files.key, ignored);
   return status;
@@ -224,6 +221,16 @@ base::Status CheckUsable(const std::string& pem) {
   return base::InvalidInput("the certificate is valid only from {} to {}", TextOf(begin),
                             TextOf(end))
       .WithFix(fmt::format("set the clock of this machine; if it is right, {}", kNewIdentity));
+}
+
+base::Result<Identity> MakeIdentity() {
+  const ErrorsCleared cleared;
+  const Key key(EVP_PKEY_Q_keygen(nullptr, nullptr, "EC", "P-256"));
+  const Certificate certificate = key != nullptr ? MakeCertificate(key.get()) : nullptr;
+  if (certificate == nullptr) {
+    return base::Internal("OpenSSL cannot make a key and a certificate");
+  }
+  return Identity{PemOf(key.get()), PemOf(certificate.get()), FingerprintOf(certificate.get())};
 }
 
 base::Result<Identity> LoadOrCreateIdentity(const std::filesystem::path& folder) {

@@ -35,6 +35,7 @@ proto::Job MakeJob(const JobSource& source, const graph::Graph& graph, const dat
   job.set_bn_batch(source.bn_batch);
   job.set_batch(source.batch);
   job.set_merged_head(source.merged_head);
+  job.set_shards(source.shards);
   job.set_data(source.data);
   job.set_test_data(source.test_data);
   job.set_resize_height(source.resize_height);
@@ -52,6 +53,20 @@ proto::Job MakeJob(const JobSource& source, const graph::Graph& graph, const dat
   return job;
 }
 
+void Fill(const optim::SgdOptions& sgd, proto::Sgd& message) {
+  message.set_learning_rate(sgd.learning_rate);
+  message.set_momentum(sgd.momentum);
+  message.set_weight_decay(sgd.weight_decay);
+  message.set_nesterov(sgd.nesterov);
+}
+
+optim::SgdOptions SgdOf(const proto::Sgd& message) {
+  return {.learning_rate = message.learning_rate(),
+          .momentum = message.momentum(),
+          .weight_decay = message.weight_decay(),
+          .nesterov = message.nesterov()};
+}
+
 base::Result<graph::Graph> BuildGraph(const proto::Job& job) {
   if (job.batch() < 1 || job.batch() > kMaxBatch || job.bn_batch() < 0 ||
       job.bn_batch() > job.batch()) {
@@ -67,6 +82,10 @@ base::Result<graph::Graph> BuildGraph(const proto::Job& job) {
     return std::move(model.graph);
   }();
   if (!built.ok()) return std::move(built).status().In("the coordinator's job");
+  if (job.shards() < 1 || job.shards() > kMaxShards || job.shards() > built->parameter_count()) {
+    return base::InvalidInput("the coordinator's job: {} shards of {} parameters", job.shards(),
+                              built->parameter_count());
+  }
   if (built->parameter_count() != job.parameters() || built->buffer_count() != job.buffers()) {
     return base::InvalidInput(
                "the coordinator's network has {} parameters, the same network here has {}",

@@ -8,11 +8,14 @@
 #include "motley/data/dataset.h"
 #include "motley/data/transform.h"
 #include "motley/graph/graph.h"
+#include "motley/optim/sgd.h"
 
 namespace motley::cluster {
 
 // Both sides must speak the same one.
-inline constexpr std::uint32_t kProtocol = 2;
+inline constexpr std::uint32_t kProtocol = 3;
+// More than anybody needs.
+inline constexpr int kMaxShards = 64;
 
 // What a coordinator knows of its job beyond data and graph.
 struct JobSource {
@@ -22,6 +25,7 @@ struct JobSource {
   std::int64_t bn_batch = 0;
   std::int64_t batch = 0;
   bool merged_head = false;
+  int shards = 1;
   std::string data, test_data;  // as a worker may find its own copy
   int resize_height = 0, resize_width = 0;
   data::Transform train_transform;
@@ -34,6 +38,10 @@ base::Result<graph::Graph> BuildGraph(const proto::Job& job);
 
 // The transform of training or of evaluation; refuses what does not fit the set.
 base::Result<data::Transform> ToTransform(const proto::Job& job, bool training);
+
+// The update rule, as it travels.
+void Fill(const optim::SgdOptions& sgd, proto::Sgd& message);
+optim::SgdOptions SgdOf(const proto::Sgd& message);
 
 // Refuses a description of a dataset that cannot be one.
 base::Status CheckSet(const proto::Set& set);

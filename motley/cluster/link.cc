@@ -47,6 +47,8 @@ base::Status FromMemberCall(const grpc::Status& status) {
   return FromGrpc(status);
 }
 
+}  // namespace
+
 std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address,
                                            const std::string& certificate) {
   grpc::ChannelArguments arguments;
@@ -63,8 +65,6 @@ std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address,
   ssl.pem_root_certs = certificate;
   return grpc::CreateCustomChannel(address, grpc::SslCredentials(ssl), arguments);
 }
-
-}  // namespace
 
 // Gloo's rendezvous through the coordinator.
 class Link::Store final : public RendezvousStore {

@@ -53,6 +53,11 @@ class Link : public std::enable_shared_from_this<Link> {
   std::string worker_, credential_;
 };
 
+// A connection of its own to a server that has this certificate (PEM), and no other; without one:
+// unencrypted.
+std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address,
+                                           const std::string& certificate);
+
 // The address that this machine has towards `coordinator` (HOST:PORT).
 base::Result<std::string> AddressTowards(const std::string& coordinator);
 

@@ -43,6 +43,7 @@ Member::Member(const WorkerOptions& options, std::shared_ptr<Link> link,
 
 Member::~Member() {
   Hang();
+  links_.clear();
   threads_.clear();  // joins them
   if (work_ != nullptr) (void)work_->Finish();
   if (exchange_ != nullptr) (void)exchange_->Finish();
@@ -120,7 +121,9 @@ base::Status Member::Prepare() {
   }
   const graph::Graph& trained = trainer().graph();
   parameters_ = static_cast<std::size_t>(trained.parameter_count());
-  parts_ = std::make_unique<Parts>(trained.parameter_count(), trained.buffer_count());
+  const int shards = joined_.job().shards();
+  parts_ = std::make_unique<Parts>(trained.parameter_count(), trained.buffer_count(), shards);
+  if (shards > 1) MakeHost();
   if (workshop_.body != nullptr) {
     boundary_ = std::make_unique<Boundary>(trained.num_classes(), parts_out_);
     head_parts_ =
@@ -172,6 +175,8 @@ void Member::ReportReady() {
     // Of the content, and so no content itself.
     ready.set_private_sha256(workshop_.private_data->ContentHash());
   }
+  // A range that a thread of the coordinator's own process holds would take nothing off it.
+  ready.set_can_host(host_ != nullptr && options_.channel == nullptr);
   reports_.Push(std::move(report));
 }
 
@@ -210,6 +215,10 @@ base::Status Member::Do(const proto::Order& order) {
       return Save(order);
     case proto::Order::kForm:
       return Form(order);
+    case proto::Order::kHost:
+      return Host(order);
+    case proto::Order::kShards:
+      return Connect(order);
     default:
       return {};  // abort: to have come here is all there is to do
   }
@@ -306,12 +315,7 @@ base::Status Member::Train(const proto::Order& order) {
       return base::Cancelled("{}", reduced.message());
     }
   }
-  pending_ = {KeyOf(order),
-              train.samples(),
-              {.learning_rate = train.sgd().learning_rate(),
-               .momentum = train.sgd().momentum(),
-               .weight_decay = train.sgd().weight_decay(),
-               .nesterov = train.sgd().nesterov()}};
+  pending_ = {KeyOf(order), train.samples(), SgdOf(train.sgd())};
   ReportDone(order, *result, waited);
   return {};
 }
@@ -390,7 +394,13 @@ void Member::Announce(const StepKey& key, std::int64_t offset, std::int64_t coun
   for (const int index : completed) {
     if (!finite_) return;  // told in the report; nobody could use the rest
     const Parts::Part& part = (*parts_)[index];
-    parts_out_.Push({key, proto::ARRAY_UPDATE, part.offset, part.size, update_, samples});
+    PartToSend item{key, proto::ARRAY_UPDATE, part.offset, part.size, update_, samples};
+    const auto shard = links_.find(parts_->RangeOf(index));
+    if (shard != links_.end()) {
+      shard->second->Send(std::move(item));
+    } else {
+      parts_out_.Push(std::move(item));
+    }
   }
 }
 
@@ -456,17 +466,20 @@ base::Status Member::Save(const proto::Order& order) {
   return {};
 }
 
+base::Result<std::string> Member::OwnAddress() const {
+  if (!options_.address.empty()) return options_.address;
+  if (options_.channel != nullptr) return std::string("127.0.0.1");
+  return AddressTowards(options_.coordinator);
+}
+
 base::Status Member::Form(const proto::Order& order) {
   MOTLEY_RETURN_IF_ERROR(Advance(order));
   reducer_ = nullptr;
-  std::string address = options_.address;
-  if (address.empty() && options_.channel == nullptr) {
-    MOTLEY_ASSIGN_OR_RETURN(address, AddressTowards(options_.coordinator));
-  }
+  MOTLEY_ASSIGN_OR_RETURN(const std::string address, OwnAddress());
   GlooOptions gloo;
   gloo.rank = order.form().rank();
   gloo.size = order.form().members_size();
-  gloo.address = address.empty() ? "127.0.0.1" : address;
+  gloo.address = address;
   gloo.store = link_->MakeStore(order.generation());
   if (gloo.rank < 0 || gloo.rank >= gloo.size) return base::InvalidInput("rank {}", gloo.rank);
   auto formed = GlooReducer::Form(gloo, &cancel_);
@@ -515,6 +528,11 @@ void Member::ReportDone(const proto::Order& order, const engine::StepResult& res
     // A ring: everything but one's own part, once for the sum and once for the result.
     const auto bytes = static_cast<std::int64_t>(update_->size() * sizeof(float));
     done.set_group_bytes(2 * bytes * (group_size_ - 1) / group_size_);
+  }
+  if (order.has_train() && host_ != nullptr) {
+    const ShardHost::Bytes bytes = host_->TakeBytes();
+    done.set_group_bytes(bytes.gradient);
+    done.set_weight_bytes(bytes.weights);
   }
   reports_.Push(std::move(report));
 }

@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -22,6 +23,8 @@
 #include "motley/cluster/outbox.h"
 #include "motley/cluster/part_to_send.h"
 #include "motley/cluster/parts.h"
+#include "motley/cluster/shard_host.h"
+#include "motley/cluster/shard_link.h"
 #include "motley/cluster/worker.h"
 #include "motley/cluster/worker_data.h"
 #include "motley/energy/meter.h"
@@ -44,8 +47,8 @@ struct Workshop {
 
 // One membership of a worker, from joining to the end of its connection.
 //
-// Threads: the caller's computes; of each of the two streams one thread reads and one writes. A
-// newer generation cancels what is being computed for an older one.
+// Threads: the caller's computes; of each of the two streams, and of each stream to a shard, one
+// thread reads and one writes. A newer generation cancels what is being computed for an older one.
 class Member {
  public:
   // `leave` may be null. All outlive the member.
@@ -91,6 +94,16 @@ class Member {
   base::Status Evaluate(const proto::Order& order);
   base::Status Save(const proto::Order& order);
   base::Status Form(const proto::Order& order);
+  // Where other members reach this worker.
+  base::Result<std::string> OwnAddress() const;
+  void MakeHost();
+  base::Status ObeyAsHost(const proto::Order& order);
+  // Takes a range of the model, and serves it.
+  base::Status Host(const proto::Order& order);
+  // Opens the connections to the shards that an order names, and keeps those that are there.
+  base::Status Connect(const proto::Order& order);
+  base::Result<std::unique_ptr<ShardLink>> Reach(const proto::Shards::Shard& shard);
+  base::Status TakeFromShard(int range, const proto::Part& part);
   // Brings the model to the step that an order works with: applies the pending update, or forgets
   // it.
   base::Status Advance(const proto::Order& order);
@@ -101,6 +114,7 @@ class Member {
   // The weights of the whole net, as an order wants them.
   base::Result<std::span<const float>> WholeWeights(const proto::Order& order);
   void ReportDone(const proto::Order& order, const engine::StepResult& result, double wait_seconds);
+  void ReportHosting(const proto::Order& order, const proto::Hosting& hosting);
   void ReportFailed(std::uint64_t generation, const base::Status& status, bool group);
 
   // Says why it goes, and gives the report a moment to get out.
@@ -150,6 +164,10 @@ class Member {
   std::unique_ptr<Boundary> boundary_;
   std::unique_ptr<Parts> head_parts_;
   std::unique_ptr<IncomingModel> incoming_head_;
+  // With several shards.
+  std::unique_ptr<ShardHost> host_;                  // that this worker is, or may become
+  std::map<int, std::unique_ptr<ShardLink>> links_;  // to the hosts of other ranges than 0
+  std::atomic<std::uint64_t> shards_{0};             // the generation of the last such order
   bool lost_ = false;
   std::string lost_reason_;
   std::uint64_t computing_ = 0;  // generation

@@ -44,6 +44,12 @@ void Member::ReadOrders() {
   while (work_->Read(&order)) {
     last_heard_ = clock_.Now();
     if (order.has_heartbeat()) continue;
+    if (order.has_shard()) {
+      // At once, because others wait for it while this worker computes.
+      const base::Status obeyed = ObeyAsHost(order);
+      if (!obeyed.ok()) ReportFailed(order.generation(), obeyed, /*group=*/false);
+      continue;
+    }
     {
       const std::lock_guard lock(mutex_);
       if (order.generation() > computing_) cancel_ = true;
@@ -114,6 +120,8 @@ void Member::ReadParts() {
 }
 
 base::Status Member::Receive(const proto::Part& part) {
+  const bool shard = part.array() == proto::ARRAY_SHARD || part.array() == proto::ARRAY_VELOCITY;
+  if (host_ != nullptr && shard) return host_->Take(part);
   if (boundary_ == nullptr || part.array() == proto::ARRAY_MODEL) return incoming_->Take(part);
   if (part.array() == proto::ARRAY_HEAD) return incoming_head_->Take(part);
   if (part.array() == proto::ARRAY_ACTIVATIONS) return boundary_->Take(part);

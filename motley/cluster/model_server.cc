@@ -1,6 +1,7 @@
 #include "motley/cluster/model_server.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -35,9 +36,10 @@ double Squared(std::span<const float> values) {
 struct ModelServer::Open {
   struct PartSum {
     std::mutex mutex;
-    std::size_t summed = 0;       // contributors
-    std::int64_t samples = 0;     // of all who are here
-    std::vector<double> squared;  // by contributor
+    std::size_t summed = 0;          // contributors
+    std::int64_t samples = 0;        // of all who are here
+    std::vector<double> squared;     // by contributor
+    std::vector<std::int64_t> told;  // to the host of this part, by contributor; none: summed here
     double total_squared = 0.0;
     std::vector<std::string> waiting;  // of contributors whose turn has not come
     std::vector<bool> seen;
@@ -64,14 +66,22 @@ struct ModelServer::Open {
 
 ModelServer::ModelServer(const graph::Graph& graph, std::vector<float> weights,
                          std::vector<float> velocity, const std::vector<float>& buffers,
-                         int update_threads)
-    : graph_(graph),
-      parts_(graph.parameter_count(), graph.buffer_count()),
+                         int update_threads, int ranges)
+    : graph_(&graph),
+      parts_(graph.parameter_count(), graph.buffer_count(), ranges),
       parameters_(weights.size()),
       update_threads_(update_threads),
       velocity_(std::move(velocity)) {
   weights.insert(weights.end(), buffers.begin(), buffers.end());
   Replace(std::move(weights), std::move(velocity_));
+}
+
+ModelServer::ModelServer(std::vector<float> weights, std::vector<float> velocity)
+    : graph_(nullptr),
+      parts_(std::ssize(weights), /*buffers=*/0),
+      parameters_(weights.size()),
+      update_threads_(1) {
+  Replace(std::move(weights), std::move(velocity));
 }
 
 ModelServer::~ModelServer() = default;
@@ -133,6 +143,7 @@ void ModelServer::Begin(int group, Step step) {
     part->squared.assign(count, 0.0);
     part->waiting.assign(count, {});
     part->seen.assign(count, false);
+    part->told.clear();
   }
   open.final_parts = 0;
   open.buffer_parts_left = parts_.count() - parts_.parameter_parts();
@@ -187,14 +198,9 @@ base::Result<bool> ModelServer::Add(const std::string& contributor, const StepKe
   if (samples < 0 || samples > told) {
     return base::InvalidInput("a gradient over {} of {} samples", samples, told);
   }
-  if (floats.size() % sizeof(float) != 0) {
-    return base::InvalidInput("{} bytes are no floats", floats.size());
-  }
-  const auto count = static_cast<std::int64_t>(floats.size() / sizeof(float));
-  MOTLEY_ASSIGN_OR_RETURN(const int index, parts_.Find(offset, count));
-  if (!run::AllFinite(FloatsOf(floats))) {
-    return base::InvalidInput("a gradient with a number that is not finite, between {} and {}",
-                              offset, offset + count);
+  MOTLEY_ASSIGN_OR_RETURN(const int index, Check(offset, floats));
+  if (!HostOf(*open, index).empty()) {
+    return base::InvalidInput("the gradient at {}, which belongs to a shard elsewhere", offset);
   }
   std::int64_t said = -1;
   if (!open->done[who]->compare_exchange_strong(said, samples) && said != samples) {
@@ -207,6 +213,90 @@ base::Result<bool> ModelServer::Add(const std::string& contributor, const StepKe
   part.samples += samples;
   Sum(*open, index, who, std::move(floats));
   return true;
+}
+
+base::Result<int> ModelServer::Check(std::int64_t offset, const std::string& floats) const {
+  if (floats.size() % sizeof(float) != 0) {
+    return base::InvalidInput("{} bytes are no floats", floats.size());
+  }
+  const auto count = static_cast<std::int64_t>(floats.size() / sizeof(float));
+  MOTLEY_ASSIGN_OR_RETURN(const int index, parts_.Find(offset, count));
+  if (!run::AllFinite(FloatsOf(floats))) {
+    return base::InvalidInput("a gradient with a number that is not finite, between {} and {}",
+                              offset, offset + count);
+  }
+  return index;
+}
+
+const std::string& ModelServer::HostOf(const Open& open, int index) const {
+  static const std::string kHere;
+  const auto range = Size(parts_.RangeOf(index));
+  return range < open.step.hosts.size() ? open.step.hosts[range] : kHere;
+}
+
+base::Result<bool> ModelServer::AddSum(const std::string& host, const StepKey& key,
+                                       std::int64_t offset,
+                                       const std::vector<plan::GradientNorm>& of,
+                                       std::string floats) {
+  const std::shared_lock lock(open_mutex_);
+  const auto found = std::find_if(open_.begin(), open_.end(), [&](const auto& one) {
+    return one.second->active && one.second->step.key == key;
+  });
+  if (found == open_.end()) {
+    if (key.generation <= last_generation_) return false;
+    return base::InvalidInput("a sum of step {}, generation {}, which has not begun", key.step,
+                              key.generation);
+  }
+  Open& open = *found->second;
+  MOTLEY_ASSIGN_OR_RETURN(const int index, Check(offset, floats));
+  if (host.empty() || HostOf(open, index) != host) {
+    return base::InvalidInput("the sum at {}, which it does not make", offset);
+  }
+  const auto& contributors = open.step.contributors;
+  bool fits = of.size() == contributors.size();
+  std::int64_t samples = 0;
+  for (std::size_t i = 0; fits && i < of.size(); ++i) {
+    fits = of[i].samples >= 0 && of[i].samples <= contributors[i].samples && of[i].squared >= 0.0 &&
+           std::isfinite(of[i].squared);
+    samples += of[i].samples;
+  }
+  if (!fits) return base::InvalidInput("a sum of gradients that nobody was told to make");
+  Open::PartSum& part = *open.sums[Size(index)];
+  const std::lock_guard part_lock(part.mutex);
+  if (!part.told.empty()) return base::InvalidInput("the sum at {} twice", offset);
+  for (std::size_t i = 0; i < of.size(); ++i) {
+    part.told.push_back(of[i].samples);
+    part.squared[i] = of[i].squared;
+  }
+  part.samples = samples;
+  const std::span<const float> values = FloatsOf(floats);
+  std::memcpy(open.sum.data() + offset, values.data(), values.size_bytes());
+  part.total_squared = Squared(values);
+  Finish(open, index);
+  return true;
+}
+
+std::string ModelServer::Contradicting(int group) const {
+  const Open& open = StepOf(group);
+  for (const auto& part : open.sums) {
+    for (std::size_t i = 0; i < part->told.size(); ++i) {
+      if (part->told[i] != *open.done[i]) return open.step.contributors[i].name;
+    }
+  }
+  return {};
+}
+
+std::vector<std::string> ModelServer::Owing(int group) const {
+  const std::shared_lock lock(open_mutex_);
+  const Open& open = StepOf(group);
+  std::vector<std::string> owing;
+  for (int i = 0; i < parts_.count(); ++i) {
+    const std::string& host = HostOf(open, i);
+    if (host.empty() || std::find(owing.begin(), owing.end(), host) != owing.end()) continue;
+    const std::lock_guard part_lock(open.sums[Size(i)]->mutex);
+    if (open.sums[Size(i)]->told.empty()) owing.push_back(host);
+  }
+  return owing;
 }
 
 // Requires the part's mutex.
@@ -228,6 +318,13 @@ void ModelServer::Sum(Open& open, int index, std::size_t contributor, std::strin
   const auto size = Size(parts_[index].size);
   if (index < parts_.parameter_parts()) part.total_squared = Squared(std::span(sum, size));
   Finish(open, index);
+  if (!open.step.on_sum) return;
+  // Last: who gets the last sum may ask for the commit at once.
+  std::vector<plan::GradientNorm> of;
+  for (std::size_t i = 0; i < part.squared.size(); ++i) {
+    of.push_back({*open.done[i], part.squared[i]});
+  }
+  open.step.on_sum(index, std::span<const float>(sum, size), of);
 }
 
 void ModelServer::Finish(Open& open, int index) {
@@ -262,9 +359,9 @@ void ModelServer::UpdateStatistics(Open& open, std::int64_t samples) {
   const auto buffers = std::span(*next_).subspan(parameters_);
   std::copy(model_->begin() + static_cast<std::ptrdiff_t>(parameters_), model_->end(),
             buffers.begin());
-  if (samples == 0) return;
+  if (samples == 0 || graph_ == nullptr) return;
   open.NoteNotFinite(run::UpdateBuffers(
-      graph_, std::span<const float>(open.sum).subspan(parameters_), samples, buffers));
+      *graph_, std::span<const float>(open.sum).subspan(parameters_), samples, buffers));
 }
 
 void ModelServer::NotePart(Open& open, int index) {
@@ -330,10 +427,12 @@ bool ModelServer::HasAll(const std::string& contributor) const {
   std::size_t who = 0;
   const Open* const open = StepOf(contributor, who);
   if (open == nullptr) return true;
-  return std::all_of(open->sums.begin(), open->sums.end(), [who](const auto& part) {
-    const std::lock_guard part_lock(part->mutex);
-    return part->seen[who];
-  });
+  for (int i = 0; i < parts_.count(); ++i) {
+    if (!HostOf(*open, i).empty()) continue;
+    const std::lock_guard part_lock(open->sums[Size(i)]->mutex);
+    if (!open->sums[Size(i)]->seen[who]) return false;
+  }
+  return true;
 }
 
 std::int64_t ModelServer::SamplesOf(const std::string& contributor) const {

@@ -42,6 +42,11 @@ using ModelArray = std::shared_ptr<const std::vector<float>>;
 // Contributions are summed in the order of the contributors, whoever comes first: the same shares
 // give the same bits.
 //
+// A model may be cut into ranges (Parts) that are served by other processes: by servers like this
+// one, of their range alone. They sum, and pass every part of the sum on (Step::on_sum) to the one
+// server that has the whole model (AddSum), which makes the same update once more: nothing is lost
+// with a process that served a range.
+//
 // Thread safety: Add from any thread; the rest from one.
 class ModelServer {
  public:
@@ -58,6 +63,12 @@ class ModelServer {
     // that add.
     std::function<void(int index, const ModelArray& next)> on_part;
     std::function<void()> on_complete;  // from these threads, too
+    // By range: who sums it; empty, or none at all: the contributors send theirs here.
+    std::vector<std::string> hosts = {};
+    // A part of the sum is complete; from these threads, too.
+    std::function<void(int index, std::span<const float> sum,
+                       const std::vector<plan::GradientNorm>& of)>
+        on_sum = {};
   };
 
   // The place of somebody among those who contribute; none: it has no share.
@@ -66,7 +77,9 @@ class ModelServer {
 
   // The graph outlives the server.
   ModelServer(const graph::Graph& graph, std::vector<float> weights, std::vector<float> velocity,
-              const std::vector<float>& buffers, int update_threads = 1);
+              const std::vector<float>& buffers, int update_threads = 1, int ranges = 1);
+  // Of one range: parameters only.
+  ModelServer(std::vector<float> weights, std::vector<float> velocity);
   ~ModelServer();
 
   const Parts& parts() const { return parts_; }
@@ -85,9 +98,18 @@ class ModelServer {
   // send: no such part, a part twice, a number that is not finite.
   base::Result<bool> Add(const std::string& contributor, const StepKey& key, std::int64_t offset,
                          std::int64_t samples, std::string floats);
+  // One part of the sum of a whole range, made by its host of what the contributors sent there:
+  // their norms in their order. As Add otherwise.
+  base::Result<bool> AddSum(const std::string& host, const StepKey& key, std::int64_t offset,
+                            const std::vector<plan::GradientNorm>& of, std::string floats);
+  // Who has sent another number of samples to a host than here; empty: nobody. Requires
+  // Complete(group).
+  std::string Contradicting(int group) const;
+  // The hosts whose sums are not here yet.
+  std::vector<std::string> Owing(int group) const;
   // How many samples its gradient was over, as far as it has sent some; 0 otherwise.
   std::int64_t SamplesOf(const std::string& contributor) const;
-  // Whether it has sent every part; true of somebody who has no share.
+  // Whether it has sent every part that is to be sent here; true of somebody who has no share.
   bool HasAll(const std::string& contributor) const;
   // Whether every part of the sum is there.
   bool Complete(int group) const;
@@ -122,6 +144,10 @@ class ModelServer {
   Open* StepOf(const std::string& contributor, std::size_t& index) const;
   Open& StepOf(int group) const;
 
+  // The floats of a part, checked but for who sends them.
+  base::Result<int> Check(std::int64_t offset, const std::string& floats) const;
+  // Who sums this part; empty: it is summed here.
+  const std::string& HostOf(const Open& open, int index) const;
   void Sum(Open& open, int index, std::size_t contributor, std::string floats);
   void Finish(Open& open, int index);
   void UpdatePart(Open& open, std::size_t offset, std::size_t size, std::int64_t samples,
@@ -129,7 +155,7 @@ class ModelServer {
   void UpdateStatistics(Open& open, std::int64_t samples);
   void NotePart(Open& open, int index);
 
-  const graph::Graph& graph_;
+  const graph::Graph* const graph_;  // null: there are no buffers
   const Parts parts_;
   const std::size_t parameters_;
   const int update_threads_;

@@ -9,21 +9,37 @@ namespace motley::cluster {
 
 static_assert(std::endian::native == std::endian::little, "messages would have to be swapped");
 
-Parts::Parts(std::int64_t parameters, std::int64_t buffers) : parameters_(parameters) {
+Parts::Parts(std::int64_t parameters, std::int64_t buffers, int ranges) {
+  MOTLEY_CHECK(ranges == 1 || (ranges > 1 && ranges <= parameters), "{} parameters in {} ranges",
+               parameters, ranges);
   const auto add = [this](std::int64_t begin, std::int64_t end) {
     for (std::int64_t at = begin; at < end; at += kFloats) {
       parts_.push_back({at, std::min(kFloats, end - at)});
     }
   };
-  add(0, parameters);
+  for (int i = 0; i < ranges; ++i) {
+    const std::int64_t begin = parameters * i / ranges, end = parameters * (i + 1) / ranges;
+    ranges_.push_back({begin, end - begin});
+    add(begin, end);
+  }
   parameter_parts_ = count();
   add(parameters, parameters + buffers);
 }
 
 int Parts::Holding(std::int64_t offset) const {
   MOTLEY_CHECK(offset >= 0 && offset < floats(), "element {} of {}", offset, floats());
-  if (offset < parameters_) return static_cast<int>(offset / kFloats);
-  return parameter_parts_ + static_cast<int>((offset - parameters_) / kFloats);
+  const auto after =
+      std::upper_bound(parts_.begin(), parts_.end(), offset,
+                       [](std::int64_t at, const Part& part) { return at < part.offset; });
+  return static_cast<int>(after - parts_.begin()) - 1;
+}
+
+int Parts::RangeOf(int index) const {
+  if (index >= parameter_parts_) return 0;
+  const auto after =
+      std::upper_bound(ranges_.begin(), ranges_.end(), (*this)[index].offset,
+                       [](std::int64_t at, const Part& range) { return at < range.offset; });
+  return static_cast<int>(after - ranges_.begin()) - 1;
 }
 
 base::Result<int> Parts::Find(std::int64_t offset, std::int64_t size) const {

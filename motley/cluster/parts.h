@@ -14,6 +14,9 @@ namespace motley::cluster {
 // How flat arrays travel: in parts, so that they can be summed, updated and sent on while the rest
 // is still being computed. The array is `parameters` floats and then `buffers` floats (gradient and
 // sums of statistics, or weights and running statistics); no part has some of both.
+//
+// The parameters may be cut into ranges of the same size, one for each shard of the model, which no
+// part crosses. The buffers belong to the first.
 class Parts {
  public:
   // 1 MB: below gRPC's usual limit for a message, large enough that its overhead does not count.
@@ -23,7 +26,8 @@ class Parts {
     std::int64_t offset = 0, size = 0;
   };
 
-  Parts(std::int64_t parameters, std::int64_t buffers);
+  // Requires 1 <= ranges, and as many parameters when there are several.
+  Parts(std::int64_t parameters, std::int64_t buffers, int ranges = 1);
 
   int count() const { return static_cast<int>(parts_.size()); }
   // Parts below it are of parameters, the others of buffers.
@@ -37,9 +41,14 @@ class Parts {
   // The part that holds this element.
   int Holding(std::int64_t offset) const;
 
+  int ranges() const { return static_cast<int>(ranges_.size()); }
+  // The parameters of a range.
+  const Part& range(int index) const { return ranges_[static_cast<std::size_t>(index)]; }
+  // The range that a part belongs to.
+  int RangeOf(int index) const;
+
  private:
-  const std::int64_t parameters_;
-  std::vector<Part> parts_;
+  std::vector<Part> ranges_, parts_;
   int parameter_parts_ = 0;
 };
 

@@ -19,6 +19,9 @@ struct Identity {
   std::string fingerprint;  // lower-case hexadecimal SHA-256 of the certificate (DER)
 };
 
+// A new one, which is nowhere but here.
+base::Result<Identity> MakeIdentity();
+
 // Reads key.pem and certificate.pem of `folder`, or makes them (P-256, ten years) when neither is
 // there. A folder that it makes and both files are for their owner only; files that others may read
 // and folders that others may write to are refused, as is a pair that gRPC could not use.

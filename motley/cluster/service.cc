@@ -1,10 +1,17 @@
 #include "motley/cluster/service.h"
 
+#include <grpcpp/resource_quota.h>
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/server_builder.h>
+
 #include <thread>
 #include <utility>
 
 namespace motley::cluster {
 namespace {
+
+// A part of 1 MB and its header; reports are far smaller.
+constexpr int kMaxMessageBytes = 2 << 20;
 
 Caller CallerOf(const grpc::ServerContext& context) {
   // A channel inside of this process has no address.
@@ -112,6 +119,7 @@ void Service::Count(const proto::Part& part) {
   const std::int64_t bytes = ByteSize(part);
   switch (part.array()) {
     case proto::ARRAY_UPDATE:
+    case proto::ARRAY_SUM:
       return traffic_.Gradient(bytes);
     case proto::ARRAY_ACTIVATIONS:
       return traffic_.Activations(bytes);
@@ -126,12 +134,14 @@ grpc::Status Service::Exchange(grpc::ServerContext* context,
   auto entered = Enter(caller, context, /*work=*/false);
   if (!entered.ok()) return Refuse(caller, "exchange", entered.status());
   const SessionPtr session = std::move(entered).value();
+  stream->SendInitialMetadata();  // who waits for it knows that it was let in
   std::jthread writer([&] {
     proto::Part part;
     while (!session->closed()) {
       const auto item = session->parts.Pop(heartbeat_seconds_);
       if (!item) continue;
       Fill(*item, part);
+      if (on_sent_) on_sent_(part);
       if (!stream->Write(part)) break;
       Count(part);
     }
@@ -180,6 +190,26 @@ grpc::Status Service::Status(grpc::ServerContext* context, const proto::StatusRe
   if (!status.ok()) return Refuse(caller, "status", status.status());
   *reply = std::move(status).value();
   return grpc::Status::OK;
+}
+
+std::unique_ptr<grpc::Server> StartServer(Service& service, const std::string& listen,
+                                          const Identity* identity, int* port) {
+  grpc::ServerBuilder builder;
+  if (!listen.empty()) {
+    std::shared_ptr<grpc::ServerCredentials> credentials = grpc::InsecureServerCredentials();
+    if (identity != nullptr) {
+      grpc::SslServerCredentialsOptions ssl(GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE);
+      ssl.pem_key_cert_pairs.push_back({identity->key_pem, identity->certificate_pem});
+      credentials = grpc::SslServerCredentials(ssl);
+    }
+    builder.AddListeningPort(listen, credentials, port);
+  }
+  builder.RegisterService(&service);
+  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  // Without this a second coordinator could share the port and steal every other connection.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 32);
+  return builder.BuildAndStart();
 }
 
 }  // namespace motley::cluster

@@ -1,12 +1,16 @@
 #ifndef MOTLEY_CLUSTER_SERVICE_H_
 #define MOTLEY_CLUSTER_SERVICE_H_
 
+#include <grpcpp/server.h>
+
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 
 #include "motley/base/status.h"
 #include "motley/cluster/cluster.grpc.pb.h"
+#include "motley/cluster/security.h"
 #include "motley/cluster/session.h"
 #include "motley/cluster/traffic.h"
 
@@ -18,9 +22,9 @@ struct Caller {
   std::map<std::string, std::string> metadata;
 };
 
-// What arrives at a coordinator, after the bytes became messages. Nothing in a message has been
-// checked. A failure refuses the call, or ends the stream and with it the session; what the caller
-// is told of it is the message.
+// What arrives at a coordinator, or at the host of a shard, after the bytes became messages.
+// Nothing in a message has been checked. A failure refuses the call, or ends the stream and with it
+// the session; what the caller is told of it is the message.
 //
 // Thread safety: all calls from any thread.
 class Handler {
@@ -44,13 +48,18 @@ class Handler {
   virtual void OnRefused(const Caller& caller, const std::string& what) = 0;
 };
 
-// gRPC's side of a coordinator: threads, streams, credentials; decides nothing. Two threads for
-// each stream of a worker: one reads, one writes.
+// gRPC's side of a coordinator or of a shard: threads, streams, credentials; decides nothing. Two
+// threads for each stream of a worker: one reads, one writes.
 class Service final : public proto::Cluster::Service {
  public:
-  // Both outlive the service.
-  Service(Handler& handler, Traffic& traffic, double heartbeat_seconds)
-      : handler_(handler), traffic_(traffic), heartbeat_seconds_(heartbeat_seconds) {}
+  using OnSent = std::function<void(const google::protobuf::MessageLite& message)>;
+
+  // Both outlive the service. `on_sent` sees every part before it goes out.
+  Service(Handler& handler, Traffic& traffic, double heartbeat_seconds, OnSent on_sent = {})
+      : handler_(handler),
+        traffic_(traffic),
+        heartbeat_seconds_(heartbeat_seconds),
+        on_sent_(std::move(on_sent)) {}
 
   grpc::Status Join(grpc::ServerContext* context, const proto::JoinRequest* request,
                     proto::JoinReply* reply) override;
@@ -75,7 +84,13 @@ class Service final : public proto::Cluster::Service {
   Handler& handler_;
   Traffic& traffic_;
   const double heartbeat_seconds_;
+  const OnSent on_sent_;
 };
+
+// Begins to listen (HOST:PORT; empty: for channels of this process only), with TLS if there is an
+// identity. Null, or a port of 0, when it cannot.
+std::unique_ptr<grpc::Server> StartServer(Service& service, const std::string& listen,
+                                          const Identity* identity, int* port);
 
 // The metadata of a call.
 inline constexpr char kTokenId[] = "motley-token-id";

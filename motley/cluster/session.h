@@ -47,6 +47,7 @@ class Session {
   std::atomic<double> last_seen;       // on the clock
   std::atomic<bool> connected{false};  // it has reported
   std::atomic<int> group{-1};          // that it works in; -1: none yet
+  std::atomic<int> range{0};           // of the model that it holds; 0: none
   // For `motley status`.
   std::atomic<std::int64_t> share{0}, samples{0};
   std::atomic<double> rate{0.0};
@@ -62,6 +63,7 @@ class Session {
 
   // Of the coordinator's thread.
   bool ready = false, leaving = false, told = false;
+  bool unfit = false;               // to hold a range: others do not reach it
   std::int64_t version = -1;        // of the model that it has, or that is on its way to it,
   std::int64_t committed = 0;       // and samples in the last update of that
   StepKey has_head;                 // the order for which the weights of the head went there

@@ -21,6 +21,7 @@ struct DeviceJoined {
   double communication_seconds = 0.0;  // of a step: gradient there, model back
   std::optional<PowerProfile> power;
   std::int64_t private_samples = 0;  // in an epoch
+  bool can_host = false;             // others reach it: it may hold a range of the model
 };
 struct DeviceLost {
   std::string device;

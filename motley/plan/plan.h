@@ -30,6 +30,9 @@ struct Plan {
   double learning_rate_factor = 1.0;
   // Instead of the job's, to make up for the momentum that asynchrony brings; may be negative.
   std::optional<double> momentum;
+  // Who holds the ranges of the model after the first, which the coordinator has; empty, or none:
+  // the coordinator holds that one as well.
+  std::vector<std::string> hosts;
 };
 
 }  // namespace motley::plan

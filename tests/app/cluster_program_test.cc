@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <csignal>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -190,6 +191,44 @@ TEST_F(ClusterProgramTest, AJobGoesOnWhenAWorkerIsKilled) {
   EXPECT_GT(summary["bytes_sent"]["weights"], 0);
   EXPECT_GT(summary["bytes_sent"]["control"], 0);
   EXPECT_EQ(summary["bytes_sent"]["private_data"], 0);
+}
+
+TEST_F(ClusterProgramTest, AJobGoesOnWhenAWorkerThatHoldsARangeOfTheModelIsKilled) {
+  auto server =
+      ServeGlyphs(Set("cluster.min_workers=2") + Set("cluster.shards=2") + Set("train.epochs=2"));
+  ASSERT_TRUE(Listens(*server)) << server->Wait(0).err;
+  std::map<std::string, std::unique_ptr<Child>> workers;
+  workers["first"] = Join({"--name", "first"});
+  workers["second"] = Join({"--name", "second"});
+  ASSERT_TRUE(WaitForEvents(*server, "step", 1));
+  ASSERT_EQ(Events("host").size(), 1U);
+  const std::string host = Events("host")[0]["worker"];
+  for (const json& member : Status()["members"]) {
+    EXPECT_EQ(member["range"], member["name"] == host ? 1 : 0) << member;
+  }
+  workers.at(host)->Signal(SIGKILL);
+  const Outcome served = server->Wait(kLimit);
+  EXPECT_EQ(served.exit_code, 0) << served.out << served.err;
+  EXPECT_EQ(Summary()["samples"], 16000);
+  EXPECT_EQ(Events("lost").size(), 1U);
+  const auto hosts = Events("host");
+  ASSERT_EQ(hosts.size(), 2U) << "the other one holds it now";
+  EXPECT_NE(hosts[1]["worker"], host);
+  const Outcome why = Run({"why", "run"});
+  EXPECT_TRUE(Says(why.out, "ranges of the model: coordinator | " + host)) << why.out;
+}
+
+TEST_F(ClusterProgramTest, ShardsAreRefusedWhereNobodyCouldHoldThem) {
+  for (const auto& [more, words] : std::vector<std::pair<Arguments, std::string>>{
+           {{"train"}, "motley serve"},
+           {Arguments{"serve"} + Set("cluster.trusted_network=true"), "cluster.trusted_network"},
+           {Arguments{"serve"} + Set("cluster.merged_head=true"), "cluster.merged_head"}}) {
+    const Outcome outcome =
+        Run(more + Arguments{"--out", "run"} + Set("data.train=glyphs") + Set("cluster.shards=2"));
+    EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
+    EXPECT_TRUE(Says(outcome.err, "cluster.shards") && Says(outcome.err, words)) << outcome.err;
+  }
+  EXPECT_FALSE(fs::exists(folder() / "run"));
 }
 
 TEST_F(ClusterProgramTest, WorkersComeBackToACoordinatorThatWasKilledAndResumed) {

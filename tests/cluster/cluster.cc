@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <ctime>
+#include <map>
 #include <utility>
 
 #include "motley/base/file.h"
@@ -188,6 +189,24 @@ run::TrainState WithStaleUpdates(const SmallJob& job, const std::vector<StaleUpd
   return state;
 }
 
+std::vector<StaleUpdate> Replay(const std::vector<plan::StepDone>& steps, int groups) {
+  std::map<int, std::int64_t> holds, read;
+  std::int64_t next = 0;
+  for (int group = 0; group < groups; ++group) {
+    holds[group] = next++;
+    read[group] = 0;
+  }
+  std::vector<StaleUpdate> updates;
+  for (const plan::StepDone& step : steps) {
+    const auto made = static_cast<std::int64_t>(updates.size());
+    EXPECT_EQ(step.staleness, made - read[step.group]) << "update " << step.step;
+    updates.push_back({holds[step.group], step.staleness});
+    holds[step.group] = next++;
+    read[step.group] = made + 1;
+  }
+  return updates;
+}
+
 double RelativeDifference(const std::vector<float>& a, const std::vector<float>& b) {
   MOTLEY_CHECK(a.size() == b.size(), "{} and {} floats", a.size(), b.size());
   double largest = 0.0, difference = 0.0;
@@ -212,14 +231,18 @@ MakeDevice DeviceWith(BeforeStep before, AfterStep after) {
 std::optional<plan::Plan> FixedShares::OnEvent(const plan::Event& event) {
   if (const auto* joined = std::get_if<plan::DeviceJoined>(&event)) {
     devices_.emplace_back(joined->device, shares_[joined_++ % shares_.size()]);
+    if (joined->can_host) candidates_.push_back({joined->device});
   } else if (const auto* lost = std::get_if<plan::DeviceLost>(&event)) {
     std::erase_if(devices_, [&](const auto& device) { return device.first == lost->device; });
+    std::erase_if(candidates_, [&](const auto& one) { return one.device == lost->device; });
   } else {
     steps_.push_back(std::get<plan::StepDone>(event));
     const auto groups = static_cast<std::size_t>(groups_at_(steps_.back().step));
     if (std::exchange(groups_, groups) == groups) return std::nullopt;
   }
   plan::Plan plan;
+  hosts_ = plan::ChooseHosts(candidates_, hosts_, shards_ - 1);
+  plan.hosts = hosts_;
   plan.predicted_seconds = seconds_;
   if (momentum_) {
     plan.momentum = plan::CompensateAdditive(*momentum_, static_cast<double>(groups_ - 1));
@@ -266,7 +289,7 @@ TestCluster::TestCluster(Options options)
                                            [] { return std::int64_t{std::time(nullptr)}; })),
       controller_(options_.job.batch, std::max<std::int64_t>(1, options_.job.bn_batch),
                   options_.shares, options_.predicted_seconds, options_.groups_at,
-                  options_.momentum) {
+                  options_.momentum, options_.shards) {
   const SmallJob& job = options_.job;
   const Identity identity = LoadOrCreateIdentity(folder_).value();
   token_ = tokens_->Issue(3600, identity.fingerprint).value();
@@ -276,6 +299,7 @@ TestCluster::TestCluster(Options options)
   source.bn_batch = job.bn_batch;
   source.batch = job.batch;
   source.merged_head = options_.merged_head;
+  source.shards = options_.shards;
   source.train_transform = train_options_.train_transform;
   const proto::Job message = MakeJob(source, graph, data_);
   state = run::Trainer::Fresh(graph::InitialModel(graph, 1), *data_.train);

@@ -18,6 +18,7 @@
 #include "motley/cluster/worker.h"
 #include "motley/data/dataset.h"
 #include "motley/plan/controller.h"
+#include "motley/plan/hosts.h"
 #include "motley/run/trainer.h"
 
 namespace motley::cluster {
@@ -43,6 +44,8 @@ struct StaleUpdate {
   std::int64_t batch = 0, staleness = 0;
 };
 run::TrainState WithStaleUpdates(const SmallJob& job, const std::vector<StaleUpdate>& updates);
+// Which batch of the epoch made each update of one: a group takes the next one when it begins.
+std::vector<StaleUpdate> Replay(const std::vector<plan::StepDone>& steps, int groups);
 // The weights, statistics and velocities agree to 1e-4 of the largest.
 void ExpectSame(const run::TrainState& state, const run::TrainState& expected);
 
@@ -59,8 +62,9 @@ class FixedShares final : public plan::Controller {
   // `seconds` is what it predicts for a step; 0: it says nothing. With a total `momentum`, the
   // explicit one is what the number of groups leaves of it.
   FixedShares(std::int64_t batch, std::int64_t multiple, std::vector<std::int64_t> shares,
-              double seconds, GroupsAt groups_at, std::optional<double> momentum)
-      : batch_(batch),
+              double seconds, GroupsAt groups_at, std::optional<double> momentum, int shards)
+      : shards_(shards),
+        batch_(batch),
         multiple_(multiple),
         shares_(std::move(shares)),
         seconds_(seconds),
@@ -71,6 +75,9 @@ class FixedShares final : public plan::Controller {
   const std::vector<plan::StepDone>& steps() const { return steps_; }
 
  private:
+  const int shards_;  // of the model, held by who joins first
+  std::vector<plan::HostCandidate> candidates_;
+  std::vector<std::string> hosts_;
   const std::int64_t batch_, multiple_;
   const std::vector<std::int64_t> shares_;
   const double seconds_;
@@ -97,6 +104,7 @@ class TestCluster {
     SmallJob job;
     bool gloo = false;
     bool merged_head = false;
+    int shards = 1;
     int min_workers = 1;
     std::vector<std::int64_t> shares = {1};
     double heartbeat_seconds = 0.5;

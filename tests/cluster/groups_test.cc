@@ -34,25 +34,6 @@ MakeDevice Slow(int milliseconds) {
   });
 }
 
-// Which batch of the epoch made each update: a group takes the next one when it begins.
-std::vector<StaleUpdate> Replay(const std::vector<plan::StepDone>& steps, int groups) {
-  std::map<int, std::int64_t> holds, read;
-  std::int64_t next = 0;
-  for (int group = 0; group < groups; ++group) {
-    holds[group] = next++;
-    read[group] = 0;
-  }
-  std::vector<StaleUpdate> updates;
-  for (const plan::StepDone& step : steps) {
-    const auto made = static_cast<std::int64_t>(updates.size());
-    EXPECT_EQ(step.staleness, made - read[step.group]) << "update " << step.step;
-    updates.push_back({holds[step.group], step.staleness});
-    holds[step.group] = next++;
-    read[step.group] = made + 1;
-  }
-  return updates;
-}
-
 class GroupNumberTest : public ::testing::TestWithParam<int> {};
 
 TEST_P(GroupNumberTest, ApplyTheGradientOfTheModelThatTheyRead) {

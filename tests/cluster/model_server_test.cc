@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <map>
+#include <memory>
 #include <thread>
 
 #include "motley/base/rng.h"
@@ -231,6 +233,184 @@ TEST_F(ModelServerTest, TellsWhenAWeightIsNoNumberAnyMore) {
   }
   ASSERT_TRUE(server_.Complete(0));
   EXPECT_EQ(server_.Prepare(0), "a weight");
+}
+
+// Two of three ranges at servers of their own, which pass their sums on.
+class RangesTest : public ModelServerTest {
+ protected:
+  RangesTest()
+      : whole_(graph_, Random(graph_.parameter_count(), 1), Random(graph_.parameter_count(), 2),
+               std::vector<float>(static_cast<std::size_t>(graph_.buffer_count()), 1.0F),
+               /*update_threads=*/1, /*ranges=*/3) {
+    for (const int range : {1, 2}) {
+      const Parts::Part& cut = whole_.parts().range(range);
+      const auto slice = [&](std::span<const float> all) {
+        const auto piece =
+            all.subspan(static_cast<std::size_t>(cut.offset), static_cast<std::size_t>(cut.size));
+        return std::vector<float>(piece.begin(), piece.end());
+      };
+      shards_[range] =
+          std::make_unique<ModelServer>(slice(whole_.weights()), slice(whole_.velocity()));
+    }
+  }
+  ModelServer::Step StepOf(bool alone) const {
+    ModelServer::Step step{.key = key_,
+                           .contributors = {{"a", 6}, {"b", 4}},
+                           .samples = 10,
+                           .sgd = {.learning_rate = 0.1F, .momentum = 0.9F},
+                           .on_part = {},
+                           .on_complete = {}};
+    if (alone) step.on_part = [](int, const ModelArray&) {};
+    return step;
+  }
+  void BeginAll(bool alone) {
+    ModelServer::Step step = StepOf(alone);
+    step.hosts = {"", "h1", "h2"};
+    whole_.Begin(0, std::move(step));
+    for (const auto& [range, shard] : shards_) {
+      ModelServer::Step of_shard = StepOf(alone);
+      of_shard.on_sum = [this, range = range, model = shard.get()](
+                            int index, std::span<const float> sum, const auto& of) {
+        const std::int64_t base = whole_.parts().range(range).offset;
+        EXPECT_TRUE(*whole_.AddSum("h" + std::to_string(range), key_,
+                                   base + model->parts()[index].offset, of,
+                                   std::string(BytesOf(sum))));
+      };
+      shard->Begin(0, std::move(of_shard));
+    }
+  }
+  // Every part to where it belongs.
+  void Contribute(const std::string& name, std::int64_t samples, const std::vector<float>& update) {
+    for (int i = 0; i < whole_.parts().count(); ++i) {
+      const Parts::Part& part = whole_.parts()[i];
+      const int range = whole_.parts().RangeOf(i);
+      ModelServer& server = range == 0 ? whole_ : *shards_[range];
+      const std::int64_t base = range == 0 ? 0 : whole_.parts().range(range).offset;
+      const auto floats = std::span(update).subspan(static_cast<std::size_t>(part.offset),
+                                                    static_cast<std::size_t>(part.size));
+      EXPECT_TRUE(
+          *server.Add(name, key_, part.offset - base, samples, std::string(BytesOf(floats))));
+    }
+  }
+
+  const StepKey key_{1, 0};
+  ModelServer whole_;
+  std::map<int, std::unique_ptr<ModelServer>> shards_;
+};
+
+TEST_F(RangesTest, GiveTheBitsOfOneServerHereAndThere) {
+  for (const bool alone : {true, false}) {
+    const auto a = Random(floats(), 3), b = Random(floats(), 4);
+    server_.Begin(0, StepOf(alone));
+    BeginAll(alone);
+    EXPECT_EQ(whole_.Owing(0), (std::vector<std::string>{"h1", "h2"}));
+    told_ = {{"a", 6}, {"b", 4}};
+    for (int part = 0; part < server_.parts().count(); ++part) {
+      ASSERT_TRUE(*Add("a", a, part) && *Add("b", b, part));
+    }
+    Contribute("b", 4, b);
+    EXPECT_TRUE(whole_.HasAll("b"));
+    EXPECT_FALSE(whole_.Complete(0));
+    Contribute("a", 6, a);
+    ASSERT_TRUE(whole_.Complete(0));
+    EXPECT_TRUE(whole_.Owing(0).empty());
+    EXPECT_EQ(whole_.Contradicting(0), "");
+    const auto norms = whole_.norms(0), expected = server_.norms(0);
+    EXPECT_NEAR(norms.total_squared, expected.total_squared, 1e-6 * expected.total_squared);
+    for (const std::size_t i : {0U, 1U}) {
+      EXPECT_EQ(norms.contributors[i].samples, expected.contributors[i].samples);
+      EXPECT_NEAR(norms.contributors[i].squared, expected.contributors[i].squared,
+                  1e-6 * expected.contributors[i].squared);
+    }
+    for (ModelServer* server : {&server_, &whole_, shards_[1].get(), shards_[2].get()}) {
+      EXPECT_EQ(server->Prepare(0), "");
+      server->Commit(0);
+    }
+    EXPECT_EQ(*whole_.model(), *server_.model());
+    EXPECT_EQ(whole_.velocity(), server_.velocity());
+    for (const auto& [range, shard] : shards_) {
+      const auto begin = static_cast<std::ptrdiff_t>(whole_.parts().range(range).offset);
+      EXPECT_TRUE(std::equal(shard->model()->begin(), shard->model()->end(),
+                             whole_.model()->begin() + begin));
+      EXPECT_TRUE(std::equal(shard->velocity().begin(), shard->velocity().end(),
+                             whole_.velocity().begin() + begin));
+    }
+  }
+}
+
+TEST_F(RangesTest, RefuseSumsThatAHostMayNotSend) {
+  BeginAll(/*alone=*/false);
+  const Parts& parts = whole_.parts();
+  int first = 0;
+  while (parts.RangeOf(first) != 1) ++first;
+  const Parts::Part& part = parts[first];
+  const std::vector<plan::GradientNorm> of = {{6, 1.0}, {4, 1.0}};
+  const std::string zeros(static_cast<std::size_t>(part.size) * sizeof(float), '\0');
+  const auto refused = [&](const std::string& host, const StepKey& key, std::int64_t offset,
+                           const std::vector<plan::GradientNorm>& norms, const std::string& bytes) {
+    return !whole_.AddSum(host, key, offset, norms, bytes).ok();
+  };
+  EXPECT_TRUE(refused("h2", key_, part.offset, of, zeros)) << "of another host";
+  EXPECT_TRUE(refused("a", key_, part.offset, of, zeros)) << "of none";
+  EXPECT_TRUE(refused("", key_, 0, of, zeros)) << "of a range that is summed here";
+  EXPECT_TRUE(refused("h1", {2, 0}, part.offset, of, zeros)) << "of a step that has not begun";
+  EXPECT_TRUE(refused("h1", key_, part.offset + 1, of, zeros)) << "no part begins there";
+  EXPECT_TRUE(refused("h1", key_, part.offset, of, zeros.substr(4))) << "too short";
+  EXPECT_TRUE(refused("h1", key_, part.offset, {{6, 1.0}}, zeros)) << "of one instead of two";
+  EXPECT_TRUE(refused("h1", key_, part.offset, {{7, 1.0}, {4, 1.0}}, zeros)) << "too many samples";
+  EXPECT_TRUE(refused("h1", key_, part.offset, {{6, -1.0}, {4, 1.0}}, zeros));
+  std::string infinite = zeros;
+  infinite.replace(8, 4, std::string("\x00\x00\x80\x7f", 4));
+  EXPECT_TRUE(refused("h1", key_, part.offset, of, infinite));
+  EXPECT_FALSE(whole_.Add("a", key_, part.offset, 6, zeros).ok()) << "a member at the wrong server";
+  EXPECT_TRUE(*whole_.AddSum("h1", key_, part.offset, of, zeros));
+  EXPECT_TRUE(refused("h1", key_, part.offset, of, zeros)) << "twice";
+  whole_.Discard(0);
+  EXPECT_FALSE(*whole_.AddSum("h1", key_, part.offset, of, zeros)) << "what is late is no crime";
+}
+
+TEST_F(RangesTest, TellWhoSaidAnotherNumberElsewhere) {
+  ModelServer::Step step = StepOf(/*alone=*/false);
+  step.hosts = {"", "h1", "h2"};
+  whole_.Begin(0, std::move(step));
+  for (int i = 0; i < whole_.parts().count(); ++i) {
+    const Parts::Part& part = whole_.parts()[i];
+    const std::string zeros(static_cast<std::size_t>(part.size) * sizeof(float), '\0');
+    const int range = whole_.parts().RangeOf(i);
+    if (range > 0) {
+      EXPECT_TRUE(*whole_.AddSum("h" + std::to_string(range), key_, part.offset,
+                                 {{6, 0.0}, {range == 2 ? 3 : 4, 0.0}}, zeros));
+    } else {
+      EXPECT_TRUE(*whole_.Add("a", key_, part.offset, 6, zeros) &&
+                  *whole_.Add("b", key_, part.offset, 4, zeros));
+    }
+  }
+  ASSERT_TRUE(whole_.Complete(0));
+  EXPECT_EQ(whole_.Contradicting(0), "b");
+}
+
+TEST(PartsTest, NoPartCrossesTheEndOfARange) {
+  const Parts parts(Parts::kFloats * 3 + 1, 7, 3);
+  ASSERT_EQ(parts.ranges(), 3);
+  std::int64_t at = 0;
+  for (int range = 0; range < 3; ++range) {
+    EXPECT_EQ(parts.range(range).offset, at);
+    at += parts.range(range).size;
+  }
+  EXPECT_EQ(at, Parts::kFloats * 3 + 1);
+  at = 0;
+  for (int i = 0; i < parts.count(); ++i) {
+    EXPECT_EQ(parts[i].offset, at);
+    at += parts[i].size;
+    EXPECT_LE(parts[i].size, Parts::kFloats);
+    EXPECT_EQ(parts.Holding(at - 1), i);
+    if (i >= parts.parameter_parts()) {
+      EXPECT_EQ(parts.RangeOf(i), 0) << "statistics stay with the first";
+      continue;
+    }
+    const Parts::Part& range = parts.range(parts.RangeOf(i));
+    EXPECT_TRUE(parts[i].offset >= range.offset && at <= range.offset + range.size);
+  }
 }
 
 TEST(PartsTest, NoPartHasSomeOfBothArrays) {

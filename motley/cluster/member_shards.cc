@@ -1,0 +1,133 @@
+// A member and the shards of the model: those that it sends to, and the one that it may be.
+#include <utility>
+
+#include "motley/cluster/member.h"
+#include "motley/run/update.h"
+
+namespace motley::cluster {
+namespace {
+
+constexpr auto kShardLook = std::chrono::milliseconds(50);
+
+}  // namespace
+
+void Member::MakeHost() {
+  auto host = std::make_unique<ShardHost>(
+      *parts_, joined_.heartbeat_seconds(),
+      ShardHost::Hooks{.send = [this](PartToSend part) { parts_out_.Push(std::move(part)); },
+                       .complain =
+                           [this](const proto::Complaint& complaint) {
+                             proto::Report report;
+                             *report.mutable_complaint() = complaint;
+                             reports_.Push(std::move(report));
+                           },
+                       .on_sent = [this](const auto& message) { link_->Show(message); }});
+  const std::lock_guard lock(mutex_);
+  host_ = std::move(host);
+}
+
+base::Status Member::ObeyAsHost(const proto::Order& order) {
+  ShardHost* host = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    host = host_.get();
+  }
+  if (host == nullptr) return base::InvalidInput("an order for a shard in a job without shards");
+  return host->Obey({order.generation(), order.step()}, order.shard());
+}
+
+base::Status Member::Host(const proto::Order& order) {
+  if (host_ == nullptr) return base::InvalidInput("a shard of a model that has none");
+  const StepKey key{order.generation(), order.step()};
+  {
+    std::unique_lock lock(mutex_);
+    while (!host_->Complete(key, order.host())) {
+      if (cancel_ || lost_) return base::Cancelled("a newer generation has begun");
+      changed_.wait_for(lock, kShardLook);
+    }
+  }
+  MOTLEY_ASSIGN_OR_RETURN(const std::string address, OwnAddress());
+  auto hosting = host_->Host(key, order.host(), address);
+  if (!hosting.ok()) {
+    if (hosting.status().code() == base::Code::kUnavailable) {
+      // Only that it cannot listen: it can still compute.
+      ReportFailed(order.generation(), hosting.status(), /*group=*/true);
+      return base::Cancelled("{}", hosting.status().message());
+    }
+    return hosting.status();
+  }
+  ReportHosting(order, *hosting);
+  return {};
+}
+
+void Member::ReportHosting(const proto::Order& order, const proto::Hosting& hosting) {
+  proto::Report report;
+  proto::Done& done = *report.mutable_done();
+  done.set_generation(order.generation());
+  done.set_step(order.step());
+  done.set_finite(true);
+  *done.mutable_hosting() = hosting;
+  reports_.Push(std::move(report));
+}
+
+base::Result<std::unique_ptr<ShardLink>> Member::Reach(const proto::Shards::Shard& shard) {
+  if (shard.range() < 1 || shard.range() >= parts_->ranges()) {
+    return base::InvalidInput("range {} of {}", shard.range(), parts_->ranges());
+  }
+  return ShardLink::Open(
+      shard, joined_.worker(),
+      {.take = [this, range = shard.range()](
+                   const proto::Part& part) { return TakeFromShard(range, part); },
+       .lost =
+           [this](const std::string& reason) {
+             ReportFailed(shards_, base::Unavailable("{}", reason), /*group=*/true);
+           },
+       .sent = [this](const auto& message) { link_->Show(message); }});
+}
+
+base::Status Member::Connect(const proto::Order& order) {
+  std::map<int, std::unique_ptr<ShardLink>> before;
+  before.swap(links_);
+  shards_ = order.generation();
+  bool hosts = false;
+  for (const proto::Shards::Shard& shard : order.shards().shards()) {
+    hosts = hosts || shard.host() == joined_.worker();
+    const auto found = before.find(shard.range());
+    if (found != before.end() && found->second->shard().key() == shard.key()) {
+      links_.insert(before.extract(found));
+      continue;
+    }
+    auto link = Reach(shard);
+    if (!link.ok()) {
+      if (link.status().code() != base::Code::kUnavailable) return std::move(link).status();
+      ReportFailed(order.generation(), link.status(), /*group=*/true);
+      return base::Cancelled("{}", link.status().message());
+    }
+    links_[shard.range()] = std::move(link).value();
+  }
+  before.clear();
+  if (!hosts && host_ != nullptr) host_->Close();
+  ReportDone(order, {}, 0.0);
+  return {};
+}
+
+base::Status Member::TakeFromShard(int range, const proto::Part& part) {
+  const auto count = static_cast<std::int64_t>(part.floats().size() / sizeof(float));
+  MOTLEY_ASSIGN_OR_RETURN(const int index, parts_->Find(part.offset(), count));
+  if (part.array() != proto::ARRAY_MODEL || parts_->RangeOf(index) != range ||
+      index >= parts_->parameter_parts()) {
+    return base::InvalidInput("a part of the model that it does not hold");
+  }
+  if (!run::AllFinite(FloatsOf(part.floats()))) {
+    return base::InvalidInput("weights that are not finite");
+  }
+  base::Status status;
+  {
+    const std::lock_guard lock(mutex_);
+    status = incoming_->Take(part);
+  }
+  changed_.notify_all();
+  return status;
+}
+
+}  // namespace motley::cluster
