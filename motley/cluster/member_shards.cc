@@ -86,26 +86,34 @@ base::Result<std::unique_ptr<ShardLink>> Member::Reach(const proto::Shards::Shar
 }
 
 base::Status Member::Connect(const proto::Order& order) {
+  // Those that are not wanted any more go first: that they are lost is no news of this generation.
   std::map<int, std::unique_ptr<ShardLink>> before;
   before.swap(links_);
+  for (const proto::Shards::Shard& shard : order.shards().shards()) {
+    const auto found = before.find(shard.range());
+    if (found != before.end() && found->second->shard().key() == shard.key()) {
+      links_.insert(before.extract(found));
+    }
+  }
+  before.clear();
   shards_ = order.generation();
   bool hosts = false;
   for (const proto::Shards::Shard& shard : order.shards().shards()) {
     hosts = hosts || shard.host() == joined_.worker();
-    const auto found = before.find(shard.range());
-    if (found != before.end() && found->second->shard().key() == shard.key()) {
-      links_.insert(before.extract(found));
-      continue;
+    base::Status status;
+    if (const auto kept = links_.find(shard.range()); kept != links_.end()) {
+      // It may have told so in the generation before, which nobody listens to any more.
+      if (kept->second->lost()) status = base::Unavailable("lost {}", shard.host());
+    } else {
+      auto link = Reach(shard);
+      status = link.ok() ? base::Status() : link.status();
+      if (link.ok()) links_[shard.range()] = std::move(link).value();
     }
-    auto link = Reach(shard);
-    if (!link.ok()) {
-      if (link.status().code() != base::Code::kUnavailable) return std::move(link).status();
-      ReportFailed(order.generation(), link.status(), /*group=*/true);
-      return base::Cancelled("{}", link.status().message());
-    }
-    links_[shard.range()] = std::move(link).value();
+    if (status.ok()) continue;
+    if (status.code() != base::Code::kUnavailable) return status;
+    ReportFailed(order.generation(), status, /*group=*/true);
+    return base::Cancelled("{}", status.message());
   }
-  before.clear();
   if (!hosts && host_ != nullptr) host_->Close();
   ReportDone(order, {}, 0.0);
   return {};

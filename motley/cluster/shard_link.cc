@@ -49,6 +49,7 @@ void ShardLink::Read() {
   base::Status status;
   while (status.ok() && stream_->Read(&part)) status = hooks_.take(part);
   if (out_.closed()) return;
+  lost_ = true;
   hooks_.lost(status.ok() ? "the connection to " + shard_.host() + " is lost"
                           : shard_.host() + " sends nonsense: " + status.message());
 }

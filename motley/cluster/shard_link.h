@@ -4,6 +4,7 @@
 #include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -35,6 +36,7 @@ class ShardLink {
   ~ShardLink();
 
   const proto::Shards::Shard& shard() const { return shard_; }
+  bool lost() const { return lost_; }
   void Send(PartToSend part) { out_.Push(std::move(part)); }
 
  private:
@@ -49,6 +51,7 @@ class ShardLink {
   grpc::ClientContext context_;
   std::unique_ptr<grpc::ClientReaderWriter<proto::Part, proto::Part>> stream_;
   Outbox<PartToSend> out_;
+  std::atomic<bool> lost_{false};
   std::jthread reader_, writer_;
 };
 

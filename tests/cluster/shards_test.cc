@@ -144,7 +144,8 @@ TEST(ShardedTest, TheOnlyHostsMayDieOneAfterTheOther) {
   });
   ASSERT_TRUE(report.ok()) << report.status().ToString();
   ExpectSame(report->state, OnOneDevice(options.job));
-  EXPECT_EQ(cluster.CountTold(" holds range "), 2 + (cluster.CountTold("s2 holds range")));
+  EXPECT_EQ(cluster.CountTold("s0 holds range"), 1);
+  EXPECT_GE(cluster.CountTold("s1 holds range"), 1);
 }
 
 TEST(ShardedTest, AHostMayLeaveAndAnotherOneJoin) {
