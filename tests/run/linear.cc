@@ -85,6 +85,7 @@ base::Result<engine::StepResult> LinearDevice::Step(const engine::StepRequest& r
   std::fill(request.buffer_sums.begin(), request.buffer_sums.end(), 0.0F);
   engine::StepResult result = Compute(request.weights, *request.batch, request.gradient);
   if (after_step) after_step(request, result);
+  if (request.on_final) request.on_final(0, std::ssize(request.gradient));
   return result;
 }
 
