@@ -25,9 +25,6 @@ double ThreadSeconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// Where this thread may run.
-bool Restrict(const cpu_set_t& cores) { return ::sched_setaffinity(0, sizeof(cores), &cores) == 0; }
-
 void StayOn(std::thread& thread, int core) {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -94,7 +91,6 @@ LanePool::LanePool(int lanes, const std::vector<int>& cores) {
   MOTLEY_CHECK(cores.empty() || static_cast<int>(cores.size()) == lanes, "{} cores for {} lanes",
                cores.size(), lanes);
   openblas_set_num_threads(1);
-  if (cores.empty()) FindHomes(lanes);
   threads_.reserve(static_cast<std::size_t>(lanes));
   try {
     for (int lane = 0; lane < lanes; ++lane) {
@@ -109,16 +105,6 @@ LanePool::LanePool(int lanes, const std::vector<int>& cores) {
 }
 
 LanePool::~LanePool() { Stop(); }
-
-void LanePool::FindHomes(int lanes) {
-  if (::sched_getaffinity(0, sizeof(all_cores_), &all_cores_) != 0) return;
-  if (CPU_COUNT(&all_cores_) != lanes) return;
-  for (std::size_t core = 0; core < CPU_SETSIZE; ++core) {
-    if (!CPU_ISSET(core, &all_cores_)) continue;
-    CPU_ZERO(&homes_.emplace_back());
-    CPU_SET(core, &homes_.back());
-  }
-}
 
 void LanePool::Stop() {
   {
@@ -176,7 +162,6 @@ void LanePool::Attempt(int lane, const std::function<void(int)>& work) {
 void LanePool::Loop(int lane) {
   omp_set_num_threads(1);
   std::uint64_t seen = 0;
-  bool at_home = false;
   std::unique_lock lock(mutex_);
   while (true) {
     begin_.wait(lock, [&] { return stop_ || round_ != seen; });
@@ -186,12 +171,8 @@ void LanePool::Loop(int lane) {
     --waiting_;
     ++running_;
     const std::function<void(int)>& work = *work_;
-    const bool shares = wanted_ == Wanted::kAny;
     lock.unlock();
-    if (std::exchange(at_home, false)) Restrict(all_cores_);
     Attempt(lane, work);
-    // Nobody waits for this lane now, should the move take a while.
-    if (shares && !homes_.empty()) at_home = Restrict(homes_[static_cast<std::size_t>(lane)]);
     lock.lock();
   }
 }

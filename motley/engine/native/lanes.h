@@ -1,8 +1,6 @@
 #ifndef MOTLEY_ENGINE_NATIVE_LANES_H_
 #define MOTLEY_ENGINE_NATIVE_LANES_H_
 
-#include <sched.h>
-
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -50,10 +48,6 @@ class Latch {
 // One thread per lane, kept for the life of the device. Each runs its libraries with one thread, so
 // that nothing forks inside a layer.
 //
-// Where there is a lane for every core, lanes that share work wake up on one core each, and go
-// wherever the system puts them from there: Linux may wake all of them on the same core when
-// another program keeps the others busy, and leave them there for the few milliseconds of a step.
-//
 // Thread safety: one Run at a time.
 class LanePool {
  public:
@@ -78,14 +72,11 @@ class LanePool {
   double cpu_seconds() const { return cpu_seconds_; }
 
  private:
-  void FindHomes(int lanes);
   void Loop(int lane);
   void Attempt(int lane, const std::function<void(int)>& work);
   void Remember(std::exception_ptr failure, bool is_reason);
   void Stop();
 
-  cpu_set_t all_cores_{};         // that this process may use
-  std::vector<cpu_set_t> homes_;  // where a lane wakes up; empty: wherever the system puts it
   std::mutex mutex_;
   std::condition_variable begin_, end_;
   const std::function<void(int)>* work_ = nullptr;
