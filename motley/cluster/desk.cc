@@ -256,6 +256,10 @@ base::Status Desk::OnReport(const SessionPtr& session, const proto::Report& repo
       if (report.complaint().ByteSizeLong() > kMaxComplaint) {
         return base::InvalidInput("a complaint of {} bytes", report.complaint().ByteSizeLong());
       }
+      for (const std::string* text : {&report.complaint().peer(), &report.complaint().what()}) {
+        if (Printable(*text) != *text)
+          return base::InvalidInput("a complaint that nobody can read");
+      }
       break;
     case proto::Report::kLeave:
     case proto::Report::kFailed:
@@ -279,6 +283,8 @@ base::Status Desk::OnPart(const SessionPtr& session, proto::Part& part) {
     return added.ok() ? base::Status() : std::move(added).status();
   }
   if (part.array() == proto::ARRAY_SUM) {
+    constexpr int kMaxNorms = 1 << 16;  // members
+    if (part.norms_size() > kMaxNorms) return base::InvalidInput("a sum of too many gradients");
     std::vector<plan::GradientNorm> of;
     for (const proto::Part::Norm& norm : part.norms())
       of.push_back({norm.samples(), norm.squared()});

@@ -186,7 +186,9 @@ std::shared_ptr<RendezvousStore> Link::MakeStore(std::uint64_t generation) {
 
 base::Result<std::string> AddressTowards(const std::string& coordinator) {
   const std::size_t colon = coordinator.rfind(':');
-  const std::string host = coordinator.substr(0, colon), port = coordinator.substr(colon + 1);
+  const std::string port = coordinator.substr(colon + 1);
+  std::string host = coordinator.substr(0, colon);
+  if (host.size() > 2 && host.front() == '[') host = host.substr(1, host.size() - 2);  // IPv6
   addrinfo hints{};
   hints.ai_socktype = SOCK_DGRAM;
   addrinfo* found = nullptr;

@@ -46,8 +46,14 @@ base::Status Member::Host(const proto::Order& order) {
       changed_.wait_for(lock, kShardLook);
     }
   }
-  MOTLEY_ASSIGN_OR_RETURN(const std::string address, OwnAddress());
-  auto hosting = host_->Host(key, order.host(), address);
+  auto hosting = [&]() -> base::Result<proto::Hosting> {
+    MOTLEY_ASSIGN_OR_RETURN(const std::string address, OwnAddress());
+    // An address with a zone means something on this machine only.
+    if (address.find('%') != std::string::npos) {
+      return base::Unavailable("others cannot reach {}", address);
+    }
+    return host_->Host(key, order.host(), address);
+  }();
   if (!hosting.ok()) {
     if (hosting.status().code() == base::Code::kUnavailable) {
       // Only that it cannot listen: it can still compute.
@@ -120,6 +126,7 @@ base::Status Member::Connect(const proto::Order& order) {
 }
 
 base::Status Member::TakeFromShard(int range, const proto::Part& part) {
+  if (part.floats().size() % sizeof(float) != 0) return base::InvalidInput("a part of a number");
   const auto count = static_cast<std::int64_t>(part.floats().size() / sizeof(float));
   MOTLEY_ASSIGN_OR_RETURN(const int index, parts_->Find(part.offset(), count));
   if (part.array() != proto::ARRAY_MODEL || parts_->RangeOf(index) != range ||
@@ -132,7 +139,9 @@ base::Status Member::TakeFromShard(int range, const proto::Part& part) {
   base::Status status;
   {
     const std::lock_guard lock(mutex_);
-    status = incoming_->Take(part);
+    // What comes later than the next model would make all that the others send look old.
+    status = part.generation() > computing_ ? base::InvalidInput("a model of the future")
+                                            : incoming_->Take(part);
   }
   changed_.notify_all();
   return status;

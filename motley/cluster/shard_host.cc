@@ -214,6 +214,7 @@ base::Status ShardHost::Commit(const StepKey& key, int group) {
   open_.erase(found);
   // The coordinator has made the same update, and would not have committed it otherwise.
   if (const std::string bad = model_->Prepare(group); !bad.empty()) {
+    model_->Discard(group);
     return base::Internal("{} is not finite at this shard, and is at the coordinator", bad);
   }
   model_->Commit(group);

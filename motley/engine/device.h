@@ -43,8 +43,8 @@ struct StepRequest {
 
   // Called when gradient[offset, offset + count) is final and the step reads these weights no more:
   // the time to update them, in place, while the gradient is in the caches. Called from any of the
-  // device's threads, also concurrently, once per element. Only without a deadline, because the sum
-  // is then over all samples, unless the step fails.
+  // device's threads, also concurrently, once per element. Only without deadline and cancel,
+  // because the sum is then over all samples, unless the step fails.
   std::function<void(std::int64_t offset, std::int64_t count)> on_final;
 
   // Of a body only: gets the gradients from whoever has the head. Called from any of the device's

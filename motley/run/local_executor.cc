@@ -51,7 +51,9 @@ base::Result<Update> LocalExecutor::Step(const optim::SgdOptions& sgd) {
   request.gradient = gradient_;
   request.buffer_sums = buffer_sums_;
   std::atomic<bool> finite = true;
+  std::atomic<std::int64_t> updated = 0;
   request.on_final = [&](std::int64_t offset, std::int64_t count) {
+    updated += count;
     const auto part = [&](std::vector<float>& all) {
       return std::span(all).subspan(static_cast<std::size_t>(offset),
                                     static_cast<std::size_t>(count));
@@ -62,6 +64,10 @@ base::Result<Update> LocalExecutor::Step(const optim::SgdOptions& sgd) {
     }
   };
   MOTLEY_ASSIGN_OR_RETURN(const engine::StepResult result, device_.Step(request));
+  if (updated != std::ssize(weights_)) {
+    return base::Internal("device '{}' finished {} of {} gradients", device_.kind(), updated.load(),
+                          weights_.size());
+  }
   if (result.samples_done != item.ticket.size()) {
     return base::Internal("device '{}' did {} of {} samples without a deadline", device_.kind(),
                           result.samples_done, item.ticket.size());

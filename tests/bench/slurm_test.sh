@@ -122,6 +122,7 @@ train = "glyphs"
 [train]
 batch = 256
 learning_rate = 0.02
+tune = "off"
 JOB
 }
 

@@ -50,7 +50,8 @@ void Barrier::Wait() {
   if (count_ == 1) return;
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == count_) {
     arrived_.store(0, std::memory_order_relaxed);
-    round_.store(round + 1, std::memory_order_release);
+    // Not a plain store: notify_all looks for waiting lanes, and must not look before it is seen.
+    round_.exchange(round + 1, std::memory_order_acq_rel);
     round_.notify_all();
     return;
   }
@@ -82,7 +83,7 @@ void Latch::Wait() {
 }
 
 void Latch::Abandon() {
-  left_.store(kAbandoned, std::memory_order_release);
+  left_.exchange(kAbandoned, std::memory_order_acq_rel);
   left_.notify_all();
 }
 

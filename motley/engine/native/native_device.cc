@@ -243,6 +243,7 @@ void NativeDevice::RunLane(Round& round, int lane, bool training, const float* w
     round.unfinished.CountDown();
   } else {
     for (int i = round.next_piece++; i < static_cast<int>(pieces_.size()); i = round.next_piece++) {
+      if (given_up_) throw Abandoned();
       work(round, lane, i);
       round.unfinished.CountDown();
     }
@@ -384,6 +385,8 @@ Result<StepResult> NativeDevice::Step(const StepRequest& request) {
                "the input's gradient has the size of the input");
   MOTLEY_CHECK(!graph_->is_body() || (request.on_boundary && !std::isfinite(request.deadline)),
                "a body needs to know who has the head, and has no deadline");
+  MOTLEY_CHECK(!request.on_final || (!std::isfinite(request.deadline) && !request.cancel),
+               "weights are not updated by a part of a step");
   const auto cancelled = [&] { return request.cancel != nullptr && request.cancel->load(); };
   if (cancelled()) return base::Cancelled("the step was cancelled");
   std::fill(request.buffer_sums.begin(), request.buffer_sums.end(), 0.0F);
@@ -394,8 +397,8 @@ Result<StepResult> NativeDevice::Step(const StepRequest& request) {
   try {
     gradients_.Begin(static_cast<int>(pieces_.size()), active, request);
   } catch (const std::bad_alloc&) {
-    return base::Unavailable("{}: not enough memory for the gradients of {} lanes", graph_->name(),
-                             active)
+    return base::Unavailable("{}: not enough memory for the gradients of {} pieces of the batch",
+                             graph_->name(), pieces_.size())
         .WithFix("use fewer threads");
   }
   const double begin = clock_.Now();

@@ -35,7 +35,7 @@ class Program {
   std::int64_t arena_floats() const { return arena_floats_; }
   // Places the program in memory of at least arena_floats; quick when nothing has changed.
   void Bind(float* arena);
-  bool IsBound(const float* arena) const { return arena == arena_; }
+  bool IsBound(const float* arena) const { return arena_ != nullptr && arena == arena_; }
 
   // One pass over the samples of `run`; requires Bind. Throws Stopped where `run` wants to end. In
   // training the backward pass follows, and on_node(id) is called when the lane's gradient of a

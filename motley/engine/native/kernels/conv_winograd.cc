@@ -95,8 +95,8 @@ class ConvWinograd final : public Kernel {
         in_(context.in[0]),
         out_(context.out),
         weight_index_(static_cast<std::size_t>(context.graph.parameters_of(context.id).front())),
-        at_once_(std::clamp<std::int64_t>(kFloatsAtOnce / (kPlaces * (in_.c + out_.c)), 16,
-                                          std::max(Squares(in_).count(), Squares(out_).count()))) {
+        at_once_(std::min(std::max<std::int64_t>(16, kFloatsAtOnce / (kPlaces * (in_.c + out_.c))),
+                          std::max(Squares(in_).count(), Squares(out_).count()))) {
     KernelContext forward = context;
     forward.training = false;
     forward_ = MakeConvDnnl(forward, layouts);
