@@ -39,7 +39,7 @@ struct TrainOptions {
 
   data::Transform train_transform, test_transform;
   int loader_threads = 1;
-  int update_threads = 1;  // of the optimizer
+  int update_threads = 1;  // of the optimizer, where no device updates
 
   std::filesystem::path checkpoints;  // folder; empty: none are written
   double checkpoint_seconds = 30.0;   // at most so much work is lost by a kill
