@@ -30,18 +30,21 @@ build() {
   cmake --build --preset "$1"
 }
 
+# One more than there are processors: many tests wait for a heartbeat or a deadline.
+run_tests() { ctest -j $(($(nproc) + 1)) --preset "$@"; }
+
 build dev
-ctest --preset dev -j "$(nproc)"
+run_tests dev
 echo "== the kernels with the oldest instructions"
 # Without the two large nets: every kernel is compared with the reference here, and PyTorch would be
 # made slow as well.
-ONEDNN_MAX_CPU_ISA=SSE41 ctest --preset dev -j "$(nproc)" -L kernels \
+ONEDNN_MAX_CPU_ISA=SSE41 run_tests dev -L kernels \
   -E 'GoldenTest.*(Resnet18|MobilenetV2)'
 echo "== Winograd's algorithm where oneDNN has none"
-ONEDNN_MAX_CPU_ISA=AVX2 ctest --preset dev -R 'GoldenTest.*WinogradResnet18'
+ONEDNN_MAX_CPU_ISA=AVX2 run_tests dev -R 'GoldenTest.*WinogradResnet18'
 if $quick; then exit 0; fi
 
 build asan
-ctest --preset asan -j "$(nproc)"  # the fuzz targets among them, a few seconds each
+run_tests asan  # the fuzz targets among them, a few seconds each
 build tsan
-ctest --preset tsan -j "$(nproc)"
+run_tests tsan
