@@ -4,12 +4,10 @@
 
 #include <algorithm>
 
+#include "motley/sim/split_step.h"
+
 namespace motley::app {
 namespace {
-
-double Flops(const graph::Graph& graph) {
-  return static_cast<double>(graph.ForwardFlops() + graph.BackwardFlops());
-}
 
 double Bytes(const graph::Graph& graph) {
   return 4.0 * static_cast<double>(graph.parameter_count() + graph.buffer_count());
@@ -33,7 +31,7 @@ Predictions Predict(const PredictionInput& input) {
   const auto& halves = input.halves;
   result.head = halves.ok() ? base::Status() : halves.status();
   if (halves.ok()) {
-    const double share = Flops(halves->head) / (Flops(halves->body) + Flops(halves->head));
+    const double share = sim::HeadPart(*halves);
     costs.head_seconds = share * input.batch_seconds;
     costs.body_seconds = input.batch_seconds - costs.head_seconds;
     costs.server_head_seconds = share * input.server_seconds;

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <limits>
 #include <map>
 #include <memory>
 #include <utility>
@@ -136,6 +135,7 @@ ActiveRun::Accounts AccountsOf(const sim::VirtualExecutor& executor) {
   accounts.groups = executor.groups();
   accounts.bytes_sent.gradient = executor.gradient_bytes();
   accounts.bytes_sent.weights = executor.weight_bytes();
+  accounts.bytes_sent.activations = executor.activation_bytes();
   accounts.unreachable_samples = executor.unreachable();
   return accounts;
 }
@@ -149,11 +149,6 @@ base::Status CheckVirtual(const ResolvedJob& resolved, bool time_only) {
                               job.cluster.groups, devices, devices == 1 ? "" : "s")
         .WithFix("at most as many groups as devices; [[device]] count = N makes more of them");
   }
-  if (job.cluster.merged_head) {
-    return base::InvalidInput("{}: devices of the virtual clock compute whole nets",
-                              resolved.Place("cluster.merged_head"))
-        .WithFix("leave it out here");
-  }
   MOTLEY_RETURN_IF_ERROR(RefuseShards(resolved));
   if (time_only && !EpochLimit(job) && !job.train.max_seconds) {
     return base::InvalidInput("{}: without gradients no accuracy is reached",
@@ -163,14 +158,48 @@ base::Status CheckVirtual(const ResolvedJob& resolved, bool time_only) {
   return {};
 }
 
+// The one that would need the least time for the batch at full speed: whose machine the head has.
+plan::SpeedCurve FastestOf(const std::vector<sim::VirtualDevice>& devices, std::int64_t batch) {
+  return std::min_element(
+             devices.begin(), devices.end(),
+             [&](const auto& a, const auto& b) { return a.curve.At(batch) < b.curve.At(batch); })
+      ->curve;
+}
+
+// The head on a server, and what computes the two halves.
+struct Halved {
+  std::optional<sim::VirtualExecutor::Options::MergedHead> merged;
+  std::unique_ptr<engine::Device> body, head;
+};
+
+Result<Halved> MakeHalves(const TrainPlan& plan, const std::vector<sim::VirtualDevice>& devices,
+                          const engine::DeviceOptions& options, const base::Clock& clock) {
+  const Job& job = plan.resolved.job;
+  Halved halved;
+  if (!job.cluster.merged_head) return halved;
+  MOTLEY_ASSIGN_OR_RETURN(
+      graph::Halves halves,
+      cluster::SplitForMergedHead(plan.prepared.model.graph, job.train.bn_batch, /*gloo=*/false));
+  if (!plan.time_only) {
+    const auto make = [&](const graph::Graph& half) {
+      return MakeDevice({}, {}, std::make_shared<const graph::Graph>(half), options, clock);
+    };
+    MOTLEY_ASSIGN_OR_RETURN(halved.body, make(halves.body));
+    MOTLEY_ASSIGN_OR_RETURN(halved.head, make(halves.head));
+  }
+  halved.merged = {.halves = std::move(halves),
+                   .server = FastestOf(devices, job.train.batch),
+                   .body = halved.body.get(),
+                   .head = halved.head.get()};
+  return halved;
+}
+
 int ShowPredictions(const TrainPlan& plan, const std::vector<sim::VirtualDevice>& devices,
                     bool json) {
   const Job& job = plan.resolved.job;
-  double speed = 0.0, fastest = std::numeric_limits<double>::infinity();
+  double speed = 0.0;
   for (const sim::VirtualDevice& device : devices) {
-    const double seconds = device.curve.At(job.train.batch);
-    fastest = std::min(fastest, seconds);
-    speed += device.pace.speed / seconds;
+    speed += device.pace.speed / device.curve.At(job.train.batch);
   }
   const auto halves =
       cluster::SplitForMergedHead(plan.prepared.model.graph, job.train.bn_batch, /*gloo=*/false);
@@ -180,7 +209,7 @@ int ShowPredictions(const TrainPlan& plan, const std::vector<sim::VirtualDevice>
                .batch = job.train.batch,
                .devices = static_cast<int>(devices.size()),
                .batch_seconds = static_cast<double>(devices.size()) / speed,
-               .server_seconds = fastest,
+               .server_seconds = FastestOf(devices, job.train.batch).At(job.train.batch),
                .update_seconds = 1e-3 * job.network.server_ms,
                .bytes_per_second = kBytesPerGigabit * job.network.bandwidth_gbit});
   if (json) {
@@ -211,6 +240,7 @@ Result<int> Simulate(const SimulateArgs& args, const Environment& environment) {
   computing.bn_batch = plan.resolved.job.train.bn_batch;
   computing.kernel_cache = KernelCacheFile(environment);
   MOTLEY_ASSIGN_OR_RETURN(const auto device, MakeDevice({}, {}, graph, computing, real));
+  MOTLEY_ASSIGN_OR_RETURN(const Halved halved, MakeHalves(plan, devices, computing, real));
   run::TrainState state = BeginningOf(plan);
   state.job = options.job;
   MOTLEY_ASSIGN_OR_RETURN(run::Pools pools,
@@ -240,6 +270,7 @@ Result<int> Simulate(const SimulateArgs& args, const Environment& environment) {
        .groups = static_cast<int>(job.cluster.groups),
        .multiple = std::max<std::int64_t>(1, job.train.bn_batch),
        .time_only = args.time_only,
+       .merged_head = halved.merged,
        .on_note =
            [&](const plan::Note& note) { notes.Take(note, clock.Now(), last.step, last.epoch); },
        .interrupt = hooks.interrupt},

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include "motley/base/check.h"
 #include "motley/base/rng.h"
@@ -43,6 +44,24 @@ double Timeline::ServerLinkSeconds(std::size_t device) const {
   return options_.latency_seconds + link_seconds_ + OwnLinkSeconds({&device, 1});
 }
 
+std::pair<double, double> Timeline::CrossingSeconds(std::span<const Work> work) const {
+  double bytes = 0.0, slowest = 0.0;
+  for (const Work& one : work) {
+    const double own = static_cast<double>(one.samples) * options_.head->sample_bytes;
+    bytes += own;
+    slowest = std::max(slowest, own / options_.devices[one.device].bytes_per_second);
+  }
+  const double link = bytes / options_.server_bytes_per_second;
+  return {link, std::max(0.0, slowest - link)};
+}
+
+double Timeline::HeadSeconds(std::span<const Work> work) const {
+  std::int64_t samples = 0;
+  for (const Work& one : work) samples += one.samples;
+  const auto [link, own] = CrossingSeconds(work);
+  return 2.0 * (options_.latency_seconds + link + own) + options_.head->curve.At(samples);
+}
+
 void Timeline::Begin(int group, double now, std::span<const Work> work, bool alone) {
   MOTLEY_CHECK(group >= 0 && !work.empty(), "{} devices in group {}", work.size(), group);
   if (static_cast<std::size_t>(group) >= steps_.size()) {
@@ -55,9 +74,8 @@ void Timeline::Begin(int group, double now, std::span<const Work> work, bool alo
   step.begin = step.computed = now;
   step.read = updates_;
   step.alone = alone;
+  step.admitted = false;
   step.members.clear();
-  step.compute_seconds.clear();
-  step.compute_seconds.reserve(work.size());
   for (const Work& one : work) {
     MOTLEY_CHECK(group_of_[one.device] < 0, "device {} is in a step", one.device);
     group_of_[one.device] = group;
@@ -68,24 +86,58 @@ void Timeline::Begin(int group, double now, std::span<const Work> work, bool alo
     out_free_ = std::max(now, out_free_) + link_seconds_;
     start = out_free_ + options_.latency_seconds + OwnLinkSeconds(step.members);
   }
+  Compute(step, group, start, work);
+}
+
+void Timeline::Compute(Step& step, int group, double start, std::span<const Work> work) {
+  const double part = options_.head ? options_.head->forward_part : 1.0;
+  step.compute_seconds.clear();
+  step.compute_seconds.reserve(work.size());
+  step.backward_seconds.clear();
+  step.waited = 0.0;
+  std::int64_t samples = 0;
   for (const Work& one : work) {
     const TimedDevice& device = options_.devices[one.device];
     const double factor = device.service.Factor(keys_[one.device], draws_[one.device]++);
-    const double end = device.pace.FinishTime(start, device.curve.At(one.samples) * factor);
+    const double seconds = device.curve.At(one.samples) * factor;
+    const double end = device.pace.FinishTime(start, part * seconds);
     step.compute_seconds.push_back(end - start);
     step.computed = std::max(step.computed, end);
+    if (options_.head) step.backward_seconds.push_back((1.0 - part) * seconds);
+    samples += one.samples;
   }
-  double arrival = step.computed + ReductionSeconds(step.members);
-  if (!alone) arrival += options_.latency_seconds + OwnLinkSeconds(step.members);
-  arrivals_.emplace(arrival, group);
+  if (!options_.head) return SendSum(step, group);
+  std::tie(step.crossing_seconds, step.own_crossing_seconds) = CrossingSeconds(work);
+  step.head_seconds = options_.head->curve.At(samples);
+  Expect(step.computed + options_.latency_seconds + step.own_crossing_seconds, Phase::kActivations,
+         group);
+}
+
+void Timeline::ComputeBackward(Step& step, int group, double now) {
+  out_free_ = std::max(now, out_free_) + step.crossing_seconds;
+  const double start = out_free_ + options_.latency_seconds + step.own_crossing_seconds;
+  step.waited = start - step.computed;
+  for (std::size_t i = 0; i < step.members.size(); ++i) {
+    const engine::Pace& pace = options_.devices[step.members[i]].pace;
+    const double end = pace.FinishTime(start, step.backward_seconds[i]);
+    step.compute_seconds[i] += end - start;
+    step.computed = std::max(step.computed, end);
+  }
+  SendSum(step, group);
+}
+
+void Timeline::SendSum(const Step& step, int group) {
+  const double summed = step.computed + ReductionSeconds(step.members);
+  if (step.alone) {
+    Expect(summed, Phase::kReceived, group);
+  } else {
+    Expect(summed + options_.latency_seconds + OwnLinkSeconds(step.members), Phase::kSum, group);
+  }
 }
 
 std::optional<int> Timeline::NextGroup() const {
-  for (const auto& [received, group] : held_) {
-    if (MayUpdate(group)) return group;
-  }
-  if (arrivals_.empty()) return std::nullopt;
-  return arrivals_.top().second;
+  if (due_.empty()) return std::nullopt;
+  return due_.top().group;
 }
 
 bool Timeline::MayUpdate(int group) const {
@@ -95,7 +147,7 @@ bool Timeline::MayUpdate(int group) const {
   std::int64_t before = 0;
   for (const auto& [read, other] : under_way_) {
     if (other == group) return true;
-    if (updates_ + 1 - read + before++ > options_.max_staleness) return false;
+    if (admitted_ + 1 - read + before++ > options_.max_staleness) return false;
   }
   return true;
 }
@@ -104,59 +156,85 @@ std::optional<Timeline::Event> Timeline::TakeFailure(double before) {
   if (failures_.empty() || failures_.back().first > before) return std::nullopt;
   const auto [time, device] = failures_.back();
   failures_.pop_back();
-  last_event_ = time;
   Event event{.group = group_of_[device], .begin = time, .computed = time, .end = time};
   event.lost = device;
   if (event.group < 0) return event;
   Step& step = steps_[static_cast<std::size_t>(event.group)];
   for (const std::size_t member : step.members) group_of_[member] = -1;
   step.under_way = false;
+  if (step.admitted) --admitted_;
   under_way_.erase({step.read, event.group});
-  std::erase_if(held_, [&](const auto& held) { return held.second == event.group; });
+  std::erase(held_, event.group);
   // Rare: the heap is made anew without it.
-  decltype(arrivals_) others;
-  for (; !arrivals_.empty(); arrivals_.pop()) {
-    if (arrivals_.top().second != event.group) others.push(arrivals_.top());
+  decltype(due_) others;
+  for (; !due_.empty(); due_.pop()) {
+    if (due_.top().group != event.group) others.push(due_.top());
   }
-  arrivals_ = std::move(others);
+  due_ = std::move(others);
+  AdmitHeld(time);
   return event;
 }
 
 std::optional<Timeline::Event> Timeline::Next() {
-  while (true) {
-    const auto free = std::find_if(held_.begin(), held_.end(),
-                                   [this](const auto& held) { return MayUpdate(held.second); });
-    if (free != held_.end()) {
-      const double end = std::max(last_event_, server_free_) + options_.server_seconds;
-      if (auto failure = TakeFailure(end)) return failure;
-      const int group = free->second;
-      held_.erase(free);
-      return Update(group, end);
+  while (!due_.empty()) {
+    const auto [now, phase, turn, group] = due_.top();
+    if (auto failure = TakeFailure(now)) return failure;
+    due_.pop();
+    Step& step = steps_[static_cast<std::size_t>(group)];
+    switch (phase) {
+      case Phase::kActivations:
+        in_free_ = std::max(now, in_free_) + step.crossing_seconds;
+        head_free_ = std::max(in_free_, head_free_) + step.head_seconds;
+        Expect(head_free_, Phase::kHead, group);
+        break;
+      case Phase::kHead: {
+        ComputeBackward(step, group, now);
+        Event event{.group = group, .begin = step.begin, .computed = now, .end = now};
+        event.head = true;
+        return event;
+      }
+      case Phase::kSum:
+        in_free_ = std::max(now, in_free_) + link_seconds_;
+        Expect(in_free_, Phase::kReceived, group);
+        break;
+      case Phase::kReceived:
+        held_.push_back(group);
+        AdmitHeld(now);
+        break;
+      case Phase::kUpdated:
+        return Update(group, now);
     }
-    if (arrivals_.empty()) return std::nullopt;
-    const auto [arrival, group] = arrivals_.top();
-    const bool alone = steps_[static_cast<std::size_t>(group)].alone, may = MayUpdate(group);
-    const double received = alone ? arrival : std::max(arrival, in_free_) + link_seconds_;
-    const double updated =
-        alone ? arrival : std::max(received, server_free_) + options_.server_seconds;
-    if (auto failure = TakeFailure(may ? updated : received)) return failure;
-    arrivals_.pop();
-    if (!alone) in_free_ = received;
-    if (may) return Update(group, updated);
-    held_.emplace_back(received, group);
   }
+  return std::nullopt;
+}
+
+void Timeline::AdmitHeld(double now) {
+  const auto may = [this](int group) { return MayUpdate(group); };
+  while (true) {
+    const auto free = std::find_if(held_.begin(), held_.end(), may);
+    if (free == held_.end()) return;
+    const int group = *free;
+    held_.erase(free);
+    Admit(group, now);
+  }
+}
+
+void Timeline::Admit(int group, double now) {
+  Step& step = steps_[static_cast<std::size_t>(group)];
+  step.admitted = true;
+  ++admitted_;
+  under_way_.erase({step.read, group});
+  if (!step.alone) now = server_free_ = std::max(now, server_free_) + options_.server_seconds;
+  due_.push({now, Phase::kUpdated, turns_++, group});
 }
 
 Timeline::Event Timeline::Update(int group, double end) {
   Step& step = steps_[static_cast<std::size_t>(group)];
-  last_event_ = end;
-  if (!step.alone) server_free_ = end;
   for (const std::size_t member : step.members) group_of_[member] = -1;
   step.under_way = false;
-  under_way_.erase({step.read, group});
   Event event{.group = group,
               .begin = step.begin,
-              .computed = step.computed,
+              .computed = step.computed - step.waited,
               .end = end,
               .staleness = updates_ - step.read,
               .compute_seconds = std::move(step.compute_seconds)};

@@ -16,11 +16,35 @@ namespace {
 // Forward only, against forward and both backward passes.
 constexpr double kEvaluationPart = 1.0 / 3.0;
 
+// What a device computes of the net.
+plan::SpeedCurve Part(plan::SpeedCurve curve, double part) {
+  curve.fixed_seconds *= part;
+  curve.seconds_per_sample *= part;
+  return curve;
+}
+
+double DevicePart(const VirtualExecutor::Options& options) {
+  return options.merged_head ? 1.0 - HeadPart(options.merged_head->halves) : 1.0;
+}
+
+const graph::Graph& OwnGraph(const VirtualExecutor::Options& options, const graph::Graph& whole) {
+  return options.merged_head ? options.merged_head->halves.body : whole;
+}
+
+Timeline::Options::Head TimesOfHead(const VirtualExecutor::Options::MergedHead& merged) {
+  const graph::Graph& body = merged.halves.body;
+  const auto forward = static_cast<double>(body.ForwardFlops());
+  return {.curve = Part(merged.server, HeadPart(merged.halves)),
+          .sample_bytes =
+              static_cast<double>(graph::Count(merged.halves.head.input_shape())) * sizeof(float),
+          .forward_part = forward / (forward + static_cast<double>(body.BackwardFlops()))};
+}
+
 Timeline::Options TimesOf(const VirtualExecutor::Options& options, const graph::Graph& graph,
                           std::uint64_t seed) {
   Timeline::Options times;
   for (const VirtualDevice& one : options.devices) {
-    times.devices.push_back({.curve = one.curve,
+    times.devices.push_back({.curve = Part(one.curve, DevicePart(options)),
                              .pace = one.pace,
                              .service = one.service,
                              .bytes_per_second = one.bytes_per_second});
@@ -33,6 +57,7 @@ Timeline::Options TimesOf(const VirtualExecutor::Options& options, const graph::
   times.server_bytes_per_second = options.server_bytes_per_second;
   times.max_staleness = options.max_staleness;
   times.seed = seed;
+  if (options.merged_head) times.head = TimesOfHead(*options.merged_head);
   return times;
 }
 
@@ -54,15 +79,17 @@ VirtualExecutor::VirtualExecutor(Options options, const run::TrainOptions& train
       controller_(controller),
       began_(clock.Now()),
       pools_(std::move(pools)),
+      own_(static_cast<std::size_t>(OwnGraph(options_, device.graph()).parameter_count())),
       weights_(std::move(state.weights)),
       velocity_(std::move(state.velocity)),
       buffers_(std::move(state.buffers)),
-      gradient_(weights_.size()),
+      gradient_(own_),
       part_sums_(buffers_.size()),
-      timeline_(TimesOf(options_, device.graph(), train_.seed)),
+      timeline_(TimesOf(options_, OwnGraph(options_, device.graph()), train_.seed)),
       busy_(options_.devices.size()),
       lost_at_(options_.devices.size()),
       step_(state.step) {
+  if (options_.merged_head) PrepareHead();
   for (const VirtualDevice& one : options_.devices) {
     Source source;
     std::shared_ptr<const data::Dataset> set = data_.train;
@@ -84,7 +111,7 @@ VirtualExecutor::VirtualExecutor(Options options, const run::TrainOptions& train
   std::optional<plan::Plan> plan;
   for (std::size_t i = 0; i < options_.devices.size(); ++i) {
     const VirtualDevice& one = options_.devices[i];
-    plan::SpeedCurve curve = one.curve;
+    plan::SpeedCurve curve = Part(one.curve, DevicePart(options_));
     curve.fixed_seconds /= one.pace.speed;
     curve.seconds_per_sample /= one.pace.speed;
     auto next =
@@ -112,7 +139,14 @@ double VirtualExecutor::CommunicationSeconds(std::size_t device) const {
   const auto groups = static_cast<std::size_t>(options_.groups);
   std::vector<std::size_t> members((devices + groups - 1) / groups);
   std::iota(members.begin(), members.end(), std::size_t{0});
-  const double ring = timeline_.ReductionSeconds(members);
+  double ring = timeline_.ReductionSeconds(members);
+  if (options_.merged_head) {
+    std::vector<Timeline::Work> work;
+    for (const std::size_t member : members) {
+      work.push_back({member, train_.batch / std::ssize(members)});
+    }
+    ring += timeline_.HeadSeconds(work);
+  }
   if (groups == 1) return ring;
   return ring + 2.0 * timeline_.ServerLinkSeconds(device) + options_.server_seconds;
 }
@@ -252,28 +286,35 @@ base::Status VirtualExecutor::Begin(int number, std::optional<int> next) {
     if (arriving) next = flights_[static_cast<std::size_t>(*arriving)].update.group;
   }
   if (next) Prepare(*next);
-  return ComputeGradient(batches, flight);
+  if (!split_) return ComputeGradient(batches, flight);
+  flight.batches = std::move(batches);
+  flight.body.assign(weights_.begin(), weights_.begin() + static_cast<std::ptrdiff_t>(own_));
+  return {};
 }
 
 base::Status VirtualExecutor::ComputeGradient(std::span<const data::Batch> batches,
                                               Flight& flight) {
-  flight.sum.resize(weights_.size());
+  flight.sum.resize(own_);
   flight.buffer_sums.resize(buffers_.size());
   const base::RealClock real;
   for (const data::Batch& batch : batches) {
     const bool first = &batch == batches.data();
     const double before = real.Now();
     engine::StepRequest request;
-    request.weights = weights_;
+    request.weights = split_ ? flight.body : weights_;
     request.batch = &batch;
     request.seed = train_.seed;
     request.gradient = first ? flight.sum : gradient_;
     request.buffer_sums = first ? flight.buffer_sums : part_sums_;
-    MOTLEY_ASSIGN_OR_RETURN(const engine::StepResult result, device_.Step(request));
+    MOTLEY_ASSIGN_OR_RETURN(const engine::StepResult result,
+                            split_ ? split_->Step(request, std::span(weights_).subspan(own_),
+                                                  first ? head_sum_ : head_part_)
+                                   : device_.Step(request));
     gradient_seconds_ += real.Now() - before;
     if (!first) {
       AddTo(flight.sum, gradient_);
       AddTo(flight.buffer_sums, part_sums_);
+      AddTo(head_sum_, head_part_);
     }
     flight.update.loss_sum += result.loss_sum;
     flight.update.correct += result.correct;
@@ -281,65 +322,10 @@ base::Status VirtualExecutor::ComputeGradient(std::span<const data::Batch> batch
   return {};
 }
 
-const data::Permutation& VirtualExecutor::Order(std::uint64_t seed, std::int64_t size,
-                                                std::uint64_t epoch) {
-  auto found = orders_.find(seed);
-  if (found == orders_.end() || found->second.first != epoch) {
-    found = orders_.insert_or_assign(seed, std::pair(epoch, data::Permutation(size, seed, epoch)))
-                .first;
-  }
-  return found->second.second;
-}
-
-std::vector<data::SampleId> VirtualExecutor::IdsOf(std::size_t device,
-                                                   const run::Pools::Part& part) {
-  const Source& source = sources_[device];
-  std::vector<data::SampleId> ids;
-  for (const data::Ticket& ticket : part.public_tickets) {
-    const auto some = Order(train_.seed, data_.train->size(), ticket.epoch).Ids(ticket);
-    ids.insert(ids.end(), some.begin(), some.end());
-  }
-  for (data::Ticket ticket : part.private_tickets) {
-    ticket.begin -= part.private_begin;
-    ticket.end -= part.private_begin;
-    const auto& secret = options_.devices[device].secret;
-    for (const data::SampleId id : Order(source.seed, secret->size(), ticket.epoch).Ids(ticket)) {
-      ids.push_back(source.first_id + id);
-    }
-  }
-  return ids;
-}
-
-data::Loader& VirtualExecutor::LoaderOf(std::size_t device) {
-  const auto& own = sources_[device].loader;
-  return own != nullptr ? *own : *sources_.front().loader;
-}
-
-void VirtualExecutor::Prepare(int number) {
-  // The flight may be of an older plan with more groups.
-  if (number >= groups() || groups_[static_cast<std::size_t>(number)].batch == 0) return;
-  const Group& group = groups_[static_cast<std::size_t>(number)];
-  run::Pools forecast = pools_;
-  const auto parts = forecast.Take(std::min(group.batch, train_.batch), options_.multiple,
-                                   group.planned, static_cast<std::int64_t>(groups_.size()));
-  for (std::size_t k = 0; k < parts.size(); ++k) {
-    if (parts[k].samples() == 0) continue;
-    prepared_.push_back({group.members[k], IdsOf(group.members[k], parts[k])});
-    LoaderOf(group.members[k]).Submit(prepared_.back().ids, ledger().epoch());
-  }
-}
-
-base::Result<data::Batch> VirtualExecutor::Load(std::size_t device, const run::Pools::Part& part) {
-  std::vector<data::SampleId> ids = IdsOf(device, part);
-  if (!prepared_.empty() && prepared_.front().device == device && prepared_.front().ids == ids) {
-    prepared_.pop_front();
-    return LoaderOf(device).Next();
-  }
-  // Something came in between: what was prepared is of no use.
-  for (const Prepared& one : prepared_) (void)LoaderOf(one.device).Next();
-  prepared_.clear();
-  LoaderOf(device).Submit(std::move(ids), ledger().epoch());
-  return LoaderOf(device).Next();
+optim::SgdOptions VirtualExecutor::OfPlan(optim::SgdOptions wanted) const {
+  wanted.learning_rate *= static_cast<float>(plan_.learning_rate_factor);
+  if (plan_.momentum) wanted.momentum = static_cast<float>(*plan_.momentum);
+  return wanted;
 }
 
 base::Result<run::Update> VirtualExecutor::Step(const optim::SgdOptions& wanted) {
@@ -354,8 +340,14 @@ base::Result<run::Update> VirtualExecutor::Step(const optim::SgdOptions& wanted)
       return run::Update{};
     }
     clock_.Advance(std::max(0.0, event->end - clock_.Now()));
-    if (!event->lost) return Apply(*event, wanted);
-    MOTLEY_RETURN_IF_ERROR(Lose(*event));
+    if (event->lost) {
+      MOTLEY_RETURN_IF_ERROR(Lose(*event));
+    } else if (event->head) {
+      MOTLEY_ASSIGN_OR_RETURN(const bool well, PassHead(event->group, wanted));
+      if (!well) return flights_[static_cast<std::size_t>(event->group)].update;
+    } else {
+      return Apply(*event, wanted);
+    }
   }
 }
 
@@ -364,13 +356,14 @@ base::Result<run::Update> VirtualExecutor::Apply(const Timeline::Event& event,
   Flight& flight = flights_[static_cast<std::size_t>(event.group)];
   run::Update update = flight.update;
   update.staleness = event.staleness;
-  optim::SgdOptions sgd = wanted;
-  sgd.learning_rate *= static_cast<float>(plan_.learning_rate_factor);
-  if (plan_.momentum) sgd.momentum = static_cast<float>(*plan_.momentum);
+  const bool with_head = head_update_ && head_update_->flight == event.group;
   if (!std::isfinite(update.loss_sum)) {
     update.not_finite = "the loss";
-  } else if (!options_.time_only && !optim::SgdUpdate(sgd, flight.sum, update.samples, weights_,
-                                                      velocity_, train_.update_threads)) {
+  } else if ((with_head && !UpdateHead()) ||
+             (!options_.time_only &&
+              !optim::SgdUpdate(OfPlan(wanted), flight.sum, update.samples,
+                                std::span(weights_).first(own_), std::span(velocity_).first(own_),
+                                train_.update_threads))) {
     update.not_finite = "a weight";
   } else if (!options_.time_only) {
     update.not_finite = run::UpdateBuffers(graph(), flight.buffer_sums, update.samples, buffers_);
@@ -390,12 +383,13 @@ base::Result<run::Update> VirtualExecutor::Apply(const Timeline::Event& event,
     totals_[device].compute_seconds += event.compute_seconds[k];
     flight.told[k].compute_seconds = event.compute_seconds[k];
   }
-  const auto bytes = static_cast<std::int64_t>((weights_.size() + buffers_.size()) * sizeof(float));
+  const auto bytes = static_cast<std::int64_t>((own_ + buffers_.size()) * sizeof(float));
   gradient_bytes_ += 2 * (static_cast<std::int64_t>(flight.work.size()) - 1) * bytes;
   if (groups_.size() > 1) {
     gradient_bytes_ += bytes;
     weight_bytes_ += bytes;
   }
+  if (options_.merged_head) activation_bytes_ += ActivationBytes(update.samples);
   update.compute_seconds = event.computed - event.begin;
   update.compute_spread = plan::ComputeSpread(done);
   update.wait_seconds = event.end - event.computed;
@@ -417,6 +411,7 @@ base::Status VirtualExecutor::Lose(const Timeline::Event& event) {
   if (event.group >= 0) {
     Flight& flight = flights_[static_cast<std::size_t>(event.group)];
     Release(flight);
+    if (head_update_ && head_update_->flight == event.group) head_update_.reset();
     for (const run::Pools::Part& part : flight.parts) {
       MOTLEY_RETURN_IF_ERROR(pools_.GiveBack(part));
     }
@@ -453,7 +448,7 @@ base::Result<run::Evaluation> VirtualExecutor::Evaluate() {
     if (!lost_at_[i]) speed += one.pace.WorkWithin(now, now + 1.0) / one.curve.seconds_per_sample;
   }
   const double seconds = kEvaluationPart * static_cast<double>(test_samples()) / speed;
-  clock_.Advance(seconds);
+  clock_.Advance(seconds + (options_.merged_head ? SendHead() : 0.0));
   for (std::size_t i = 0; i < totals_.size(); ++i) {
     if (!lost_at_[i]) totals_[i].compute_seconds += seconds;
   }

@@ -21,6 +21,7 @@
 #include "motley/run/executor.h"
 #include "motley/run/pools.h"
 #include "motley/run/trainer.h"
+#include "motley/sim/split_step.h"
 #include "motley/sim/timeline.h"
 
 namespace motley::sim {
@@ -53,6 +54,11 @@ struct VirtualTotal {
 // reads the model, from the weights of that instant, and waits in a buffer until its update is due:
 // no copies of weights, one gradient for each group.
 //
+// With a merged head that is so of the body only, and its gradient is computed when the head's turn
+// has come, from the body that the group has read and the head of that moment. The head's update
+// counts for the next pass through the head: it is never stale. It is made when that begins, or
+// with the body's: a step that is given up before takes it along.
+//
 // A new plan counts from the next boundary of every group: what is under way is finished and
 // applied as it was begun, and a group of the new plan begins as soon as all its members are free.
 // No update and no sample is lost. The step of a group that loses a device is given up, and its
@@ -72,6 +78,16 @@ class VirtualExecutor final : public run::Executor {
     int groups = 1;             // that the controller will form: what devices are told of the costs
     std::int64_t multiple = 1;  // of shares: train.bn_batch
     bool time_only = false;     // no gradients: the weights stay, losses are 0
+    // The head is computed by a server for all groups. Devices and the server need for their half
+    // of the net its part of the FLOPs. Requires a head without batch norm, no private samples, and
+    // with gradients both devices, which outlive the executor.
+    struct MergedHead {
+      graph::Halves halves;
+      plan::SpeedCurve server;  // for the whole net
+      engine::Device* body = nullptr;
+      engine::Device* head = nullptr;
+    };
+    std::optional<MergedHead> merged_head;
     std::function<void(const plan::Note& note)> on_note;  // may be empty
     const std::atomic<bool>* interrupt = nullptr;
   };
@@ -94,6 +110,7 @@ class VirtualExecutor final : public run::Executor {
   std::vector<VirtualTotal> totals() const;
   std::int64_t gradient_bytes() const { return gradient_bytes_; }
   std::int64_t weight_bytes() const { return weight_bytes_; }
+  std::int64_t activation_bytes() const { return activation_bytes_; }  // and of their gradients
   // Private samples that nobody could compute, because their devices had failed.
   std::int64_t unreachable() const { return unreachable_; }
   int groups() const { return static_cast<int>(groups_.size()); }  // of the present plan
@@ -130,6 +147,15 @@ class VirtualExecutor final : public run::Executor {
     // But for times and staleness. The group is of the plan that it was begun with.
     run::Update update;
     std::vector<float> sum, buffer_sums;
+    // With a merged head, until its pass: the samples, and the body as it was read.
+    std::vector<data::Batch> batches;
+    std::vector<float> body;
+  };
+  // An update of the head that may still be given up.
+  struct HeadUpdate {
+    int flight = 0;
+    optim::SgdOptions sgd;
+    std::int64_t samples = 0;
   };
   // What the controller makes of it. Passes its notes on.
   std::optional<plan::Plan> Ask(const plan::Event& event);
@@ -142,6 +168,18 @@ class VirtualExecutor final : public run::Executor {
   // Takes the next samples of the epoch for a group.
   void TakeSamples(int number, Flight& flight);
   base::Status ComputeGradient(std::span<const data::Batch> batches, Flight& flight);
+  // With a merged head only:
+  void PrepareHead();
+  // The group's batch goes through the head. False when something in the flight's update is no
+  // finite number.
+  base::Result<bool> PassHead(int number, const optim::SgdOptions& wanted);
+  // False when a weight is no finite number any more.
+  bool UpdateHead();
+  std::int64_t ActivationBytes(std::int64_t samples) const;  // there and back
+  // Its weights go to all devices, before a test. The seconds of that.
+  double SendHead();
+
+  optim::SgdOptions OfPlan(optim::SgdOptions wanted) const;
   base::Result<run::Update> Apply(const Timeline::Event& event, const optim::SgdOptions& wanted);
   // The members are free for another step.
   void Release(Flight& flight);
@@ -166,7 +204,12 @@ class VirtualExecutor final : public run::Executor {
   plan::Controller& controller_;
   const double began_;
   run::Pools pools_;
+  // The devices compute the first `own_` weights: all, or the body's.
+  const std::size_t own_;
   std::vector<float> weights_, velocity_, buffers_, gradient_, part_sums_;
+  std::optional<SplitStep> split_;  // with a merged head and gradients,
+  std::vector<float> head_sum_, head_part_;
+  std::optional<HeadUpdate> head_update_;
   Timeline timeline_;
   plan::Plan plan_;
   std::int64_t plans_ = 0;  // so far
@@ -181,7 +224,8 @@ class VirtualExecutor final : public run::Executor {
   };
   std::deque<Prepared> prepared_;  // submitted to the loaders, in order
   std::map<std::uint64_t, std::pair<std::uint64_t, data::Permutation>> orders_;  // by seed
-  std::int64_t step_ = 0, gradient_bytes_ = 0, weight_bytes_ = 0, unreachable_ = 0;
+  std::int64_t step_ = 0, gradient_bytes_ = 0, weight_bytes_ = 0, activation_bytes_ = 0,
+               unreachable_ = 0;
   double gradient_seconds_ = 0.0, evaluation_seconds_ = 0.0;
   std::vector<VirtualTotal> totals_;
 };

@@ -144,6 +144,22 @@ TEST_F(DevicesProgramTest, AMergedHeadTrainsInTheCoordinator) {
   EXPECT_FALSE(fs::exists(folder() / "one"));
 }
 
+TEST_F(DevicesProgramTest, AMergedHeadTrainsOnTheVirtualClock) {
+  WriteSmallIdx(folder() / "data", 160, 40);
+  WriteJob(std::string(kFourGroups) + "merged_head = true\n");
+  const Outcome outcome = Run({"simulate", "job.toml", "--out", "run"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  const Outcome timed = Run({"simulate", "job.toml", "--out", "timed", "--time-only"});
+  ASSERT_EQ(timed.exit_code, 0) << timed.out << timed.err;
+  for (const char* run : {"run", "timed"}) {
+    const json summary = Summary(run);
+    EXPECT_EQ(summary.at("samples"), 320);
+    EXPECT_EQ(summary.at("bytes_sent").at("activations"), 2 * 320 * 800 * 4);
+    EXPECT_NEAR(summary.at("seconds").get<double>(), Summary("run").at("seconds").get<double>(),
+                1e-9);
+  }
+}
+
 TEST_F(DevicesProgramTest, PredictsSecondsPerUpdateWithAndWithoutAMergedHead) {
   WriteSmallIdx(folder() / "data", 160, 40);
   WriteJob(kFourGroups);

@@ -87,7 +87,9 @@ std::vector<Timeline::Event> RunGroups(Timeline& timeline,
     timeline.Begin(static_cast<int>(g), 0.0, groups[g], groups.size() == 1);
   }
   while (static_cast<int>(events.size()) < updates) {
-    events.push_back(timeline.Next().value());
+    const auto event = timeline.Next().value();
+    if (event.head) continue;
+    events.push_back(event);
     const auto group = static_cast<std::size_t>(events.back().group);
     timeline.Begin(events.back().group, events.back().end, groups[group], groups.size() == 1);
   }
@@ -261,6 +263,100 @@ TEST(TimelineTest, AgreesWithTheFormulas) {
     const double queueing = plan::QueueingSeconds(away, stations);
     EXPECT_NEAR(seconds("exponential", 0.4), queueing, 0.05 * queueing);
     EXPECT_GT(seconds("exponential", 0.4), 1.01 * closed);
+  }
+}
+
+TEST(TimelineTest, AddsUpTheWayThroughAMergedHead) {
+  // 8 samples of 50 bytes: 4 s over the server's link, 16 s over the device's.
+  Timeline timeline(
+      {.devices = {{.curve = {.fixed_seconds = 1.0, .seconds_per_sample = 0.25},
+                    .pace = {.speed = 0.5, .slowdowns = {}},
+                    .service = {},
+                    .bytes_per_second = 25.0}},
+       .latency_seconds = 0.5,
+       .model_bytes = 100.0,
+       .server_seconds = 2.0,
+       .server_bytes_per_second = 100.0,
+       .head = Timeline::Options::Head{.curve = {.fixed_seconds = 3.0, .seconds_per_sample = 0.5},
+                                       .sample_bytes = 50.0,
+                                       .forward_part = 0.25}});
+  const std::vector<Timeline::Work> work = {{0, 8}};
+  const double pass = 2 * (0.5 + 16.0) + 7.0;
+  EXPECT_DOUBLE_EQ(timeline.HeadSeconds(work), pass);
+  for (const bool alone : {false, true}) {
+    const double begin = alone ? 200.0 : 100.0, link = alone ? 0.0 : 4.5;
+    timeline.Begin(0, begin, work, alone);
+    const auto head = timeline.Next().value();
+    EXPECT_TRUE(head.head);
+    EXPECT_DOUBLE_EQ(head.end, begin + link + 1.5 + 16.5 + 7.0);
+    const auto event = timeline.Next().value();
+    EXPECT_FALSE(event.head);
+    EXPECT_DOUBLE_EQ(event.compute_seconds.at(0), 6.0);
+    EXPECT_DOUBLE_EQ(event.computed, begin + link + 6.0);
+    EXPECT_DOUBLE_EQ(event.end, begin + link + 6.0 + pass + link + (alone ? 0.0 : 2.0));
+    EXPECT_FALSE(timeline.Next());
+  }
+}
+
+// Passes of the head and updates come in the order of time, and each group's in its own.
+TEST(TimelineTest, TellsPassesAndUpdatesInTheOrderOfTime) {
+  std::vector<TimedDevice> devices;
+  for (int i = 0; i < 6; ++i) devices.push_back(Each(0.5 + 0.1 * i, "exponential"));
+  Timeline timeline(
+      {.devices = devices,
+       .latency_seconds = 0.01,
+       .model_bytes = 3.0,
+       .server_seconds = 0.05,
+       .server_bytes_per_second = 100.0,
+       .max_staleness = 7,
+       .head = Timeline::Options::Head{
+           .curve = {.seconds_per_sample = 0.1}, .sample_bytes = 2.0, .forward_part = 0.3}});
+  std::vector<std::vector<Timeline::Work>> work;
+  for (std::size_t i = 0; i < 6; ++i) work.push_back({{i, 1}});
+  for (int g = 0; g < 6; ++g) timeline.Begin(g, 0.0, work[static_cast<std::size_t>(g)], false);
+  std::vector<bool> passed(6);
+  double last = 0.0, last_pass = 0.0;
+  for (int i = 0; i < 4000; ++i) {
+    const auto event = timeline.Next().value();
+    ASSERT_GE(event.end, last);
+    last = event.end;
+    const auto g = static_cast<std::size_t>(event.group);
+    ASSERT_EQ(event.head, !passed[g]);
+    passed[g] = event.head;
+    if (event.head) {
+      EXPECT_GE(event.end, last_pass + 0.1 - 1e-9) << "one group at a time";
+      last_pass = event.end;
+    } else {
+      EXPECT_LE(event.staleness, 7);
+      timeline.Begin(event.group, event.end, work[g], false);
+    }
+  }
+}
+
+TEST(TimelineTest, AgreesWithTheFormulaOfAMergedHead) {
+  // The head is a small part of the work, or what all wait for with four groups and more.
+  for (const double head : {0.1, 2.5}) {
+    for (const int groups : {1, 2, 4, 8}) {
+      const plan::HeadCosts costs{.body_seconds = 8.0,
+                                  .head_seconds = 1.0,
+                                  .server_head_seconds = head,
+                                  .body_bytes = 1e3,
+                                  .head_bytes = 1e6,
+                                  .activation_bytes = 64e2,
+                                  .bytes_per_second = 1e9};
+      Timeline timeline({.devices = std::vector<TimedDevice>(8, Each(8.0 / 64)),
+                         .model_bytes = costs.body_bytes,
+                         .server_bytes_per_second = costs.bytes_per_second,
+                         .head = Timeline::Options::Head{.curve = {.seconds_per_sample = head / 64},
+                                                         .sample_bytes = 1e2,
+                                                         .forward_part = 0.4}});
+      std::vector<std::vector<Timeline::Work>> work(static_cast<std::size_t>(groups));
+      for (std::size_t i = 0; i < 8; ++i) work[i % work.size()].push_back({i, 8 * groups});
+      const double run = RunGroups(timeline, work, 2000).back().end / 2000;
+      const double merged =
+          plan::ClosedFormSeconds(plan::WithMergedHead(costs, 8.0 / groups), 8, groups);
+      EXPECT_NEAR(run, merged, 0.02 * merged) << groups << " groups, " << head << " s";
+    }
   }
 }
 
