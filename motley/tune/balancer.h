@@ -37,7 +37,7 @@ struct BalancerOptions {
 // share is tried again with a few samples from time to time, rarely enough to cost at most 5 %.
 //
 // Differences that are smaller than that, but last, are refined away: when the devices' median
-// compute times differ by more than 3 %, and by more than chance, over 10 steps of a plan, or 20,
+// compute times differ by more than 2 %, and by more than chance, over 10 steps of a plan, or 20,
 // 40, 80 or 160. One that follows another soon needs twice the rest, so that plans do not
 // alternate.
 //
@@ -72,7 +72,8 @@ class Balancer final : public plan::Controller {
     int group = 0;
     double next_try = 0.0;  // without a share: when it gets one again
     Monitor monitor;
-    std::vector<double> compute, ratios;  // of the look: seconds, and against the curve
+    // Of the look: seconds, against the curve, and of the steps without them.
+    std::vector<double> compute, ratios, besides;
   };
   // At how the present plan does, over more and more of its steps.
   struct Look {
@@ -118,11 +119,16 @@ class Balancer final : public plan::Controller {
   std::optional<plan::Plan> Judge(const plan::StepDone& step);
   void BeginLook(std::int64_t steps);
   bool LookAt(const plan::StepDone& step);  // whether these are enough
+  // What was measured at joining, once and while others joined, may be far too much.
+  void LowerCommunication();
   void TellOutcome(double measured, double spread);
   std::optional<plan::Plan> Refine();
   // By how much the compute times of a group's devices differ in the steps of the look, in the
   // group where that is most.
   double Spread() const;
+  // The same of two devices whose difference is more than chance: a device whose times vary much
+  // does not hide how far the others are apart.
+  double SureSpread() const;
   Device* Find(const std::string& name);
 
   const BalancerOptions options_;

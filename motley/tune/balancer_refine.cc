@@ -12,8 +12,11 @@ namespace {
 // The first steps of a plan compile and fetch for the new shares.
 constexpr std::int64_t kSettleSteps = 2, kLongestLook = 160;
 // When the medians of these differ by more, the plan is refined, if that is worth anything.
-constexpr double kSpread = 0.03, kRefinementGain = 1.002;
-constexpr double kSure = 4.0;  // standard errors
+constexpr double kSpread = 0.02, kRefinementGain = 1.002;
+constexpr double kSure = 2.0;  // standard errors of each of two devices
+// A step is never shorter than computing and communication of each of its devices, but a few are
+// told wrong.
+constexpr std::size_t kWrongPart = 10;
 // Between two refinements, in seconds: at least, and at most when one follows the other.
 constexpr double kLeastRest = 4.0, kLongestRest = 120.0;
 
@@ -48,8 +51,26 @@ double Balancer::Spread() const {
   return widest;
 }
 
+double Balancer::SureSpread() const {
+  double widest = 0.0;
+  for (int group = 0; group < Groups(); ++group) {
+    // Each at the end of what its median may be that brings it nearer to the others.
+    double first_most = std::numeric_limits<double>::infinity(), last_least = 0.0;
+    double first = 0.0, last = 0.0;
+    for (const Device& device : devices_) {
+      if (device.group != group || device.compute.empty()) continue;
+      const double median = Median(device.compute), doubt = kSure * DoubtOf(device.ratios);
+      if (median * (1.0 + doubt) < first_most) first_most = median * (1.0 + doubt), first = median;
+      if (median * (1.0 - doubt) > last_least) last_least = median * (1.0 - doubt), last = median;
+    }
+    if (last_least > first_most) widest = std::max(widest, (last - first) / last);
+  }
+  return widest;
+}
+
 std::optional<plan::Plan> Balancer::Judge(const plan::StepDone& step) {
   if (!LookAt(step)) return std::nullopt;
+  LowerCommunication();
   if (!std::exchange(look_.told, true)) TellOutcome(Median(look_.measured), Spread());
   if (auto plan = Refine()) return plan;
   // Twice the steps, those that were seen included.
@@ -67,6 +88,7 @@ void Balancer::BeginLook(std::int64_t steps) {
   for (Device& device : devices_) {
     device.compute.clear();
     device.ratios.clear();
+    device.besides.clear();
   }
 }
 
@@ -82,8 +104,19 @@ bool Balancer::LookAt(const plan::StepDone& step) {
     if (device == nullptr || part.samples <= 0 || !(part.compute_seconds > 0.0)) continue;
     device->compute.push_back(part.compute_seconds);
     device->ratios.push_back(part.compute_seconds / device->curve.At(part.samples));
+    device->besides.push_back(step.seconds - part.compute_seconds);
   }
   return static_cast<std::int64_t>(look_.measured.size()) >= look_.steps * Groups();
+}
+
+void Balancer::LowerCommunication() {
+  for (Device& device : devices_) {
+    std::vector<double> besides = device.besides;
+    if (besides.empty()) continue;
+    const auto low = besides.begin() + static_cast<std::ptrdiff_t>(besides.size() / kWrongPart);
+    std::nth_element(besides.begin(), low, besides.end());
+    device.communication_seconds = std::clamp(*low, 0.0, device.communication_seconds);
+  }
 }
 
 std::optional<plan::Plan> Balancer::Refine() {
@@ -92,20 +125,17 @@ std::optional<plan::Plan> Balancer::Refine() {
     return std::nullopt;
   }
   std::vector<double> paces;
-  double doubt = 0.0;  // the largest error that a device's median may have
   for (const Device& device : devices_) {
     // One that never stays as it is has no median worth following.
     if (device.share > 0 && device.monitor.Unsteady()) return std::nullopt;
     paces.push_back(device.ratios.empty() ? device.pace : Median(device.ratios));
-    if (!device.ratios.empty()) doubt = std::max(doubt, DoubtOf(device.ratios));
   }
-  const double spread = Spread();
-  if (spread < std::max(kSpread, kSure * doubt)) return std::nullopt;
+  if (SureSpread() < kSpread) return std::nullopt;
   if (Gain(paces) < kRefinementGain) return std::nullopt;
   plan::Plan plan =
       Decide(paces, fmt::format("the compute times of {} steps differ by {:.0f} %, so the shares "
                                 "follow them",
-                                look_.measured.size(), 100.0 * spread));
+                                look_.measured.size(), 100.0 * Spread()));
   // One after the other, in spite of all other plans: what they follow comes and goes.
   const bool again = since < 4.0 * refine_rest_;
   refine_rest_ = std::clamp(again ? 2.0 * refine_rest_ : age, kLeastRest, kLongestRest);

@@ -180,6 +180,36 @@ TEST(BalancerTest, RefinesAwayASmallDifferenceThatLasts) {
   }
 }
 
+TEST(BalancerTest, RefinesTheOthersInSpiteOfADeviceWhoseTimesVary) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    ThreeDevices cluster({.batch = 700}, seed);
+    cluster.noise = 0.015;
+    cluster["slow"].slowdown = 0.92;
+    base::Rng rng(seed);
+    cluster.RunSeconds(20.0, [&](double) {
+      cluster["fast"].slowdown = 0.86 + 0.01 * static_cast<double>(rng.Below(29));
+    });
+    const double middle = 0.0015 * static_cast<double>(cluster.ShareOf("middle"));
+    const double slow = 0.92 * 0.003 * static_cast<double>(cluster.ShareOf("slow"));
+    EXPECT_NEAR(slow / middle, 1.0, 0.04) << "seed " << seed;
+    EXPECT_LE(cluster.decisions(), 3 + 3) << "seed " << seed;  // they joined, and these
+  }
+}
+
+TEST(BalancerTest, LearnsThatCommunicationTakesLessThanAtJoining) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    ClusterModel cluster({.batch = 700}, seed);
+    cluster.noise = 0.015;
+    cluster.Join("hurried", {.seconds_per_sample = 0.001, .communication_seconds = 0.04});
+    cluster.Join("other", {.seconds_per_sample = 0.001, .communication_seconds = 0.01});
+    cluster["hurried"].communication_seconds = 0.01;
+    EXPECT_EQ(cluster.ShareOf("hurried"), 335) << "seed " << seed;
+    cluster.RunSeconds(60.0);
+    EXPECT_GE(cluster.ShareOf("hurried"), 345) << "seed " << seed;
+    EXPECT_LE(cluster.ShareOf("hurried"), 355) << "seed " << seed;
+  }
+}
+
 TEST(BalancerTest, RefinesRarelyWhenASmallDifferenceComesAndGoes) {
   for (const double period : {2.0, 5.0, 13.0, 30.0}) {
     ThreeDevices cluster;
