@@ -39,6 +39,7 @@ TEST(HostKeeperTest, WhoIsUnfitHoldsNoneAnyMoreAndTheNextOneDoes) {
   EXPECT_EQ(keeper.OnEvent(Joined("b", 0.2))->hosts, (Names{"a"}));
   (void)keeper.TakeNotes();
   const auto plan = keeper.OnEvent(plan::HostUnfit{"a", "nobody reaches it"});
+  ASSERT_TRUE(plan.has_value());
   EXPECT_EQ(plan->hosts, (Names{"b"}));
   EXPECT_EQ(plan->shares.size(), 2U) << "it goes on computing";
   const auto notes = keeper.TakeNotes();
