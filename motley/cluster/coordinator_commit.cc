@@ -108,7 +108,6 @@ run::Update Coordinator::Impl::Commit(int number, Group& group) {
   }
   ++step_;
   CommitAtShards(number, {group.generation, step_});
-  shard_failures_ = 0;
   group.busy = false;
   group.version = step_;
   suspects_ = 0;
@@ -137,8 +136,6 @@ void Coordinator::Impl::Account(const SessionPtr& member, double now) {
   if (done.compute_seconds() > 0) {
     member->rate = static_cast<double>(done.samples()) / done.compute_seconds();
   }
-  traffic_.Gradient(done.group_bytes());
-  traffic_.Weights(done.weight_bytes());
   MemberTotal& total = totals_[member->name];
   total.name = member->name;
   total.device = member->device;

@@ -186,7 +186,7 @@ bool Coordinator::Impl::Begin(int number, Group& group, const optim::SgdOptions&
   group.parts = take(pools_, number, group);
   if (SamplesOf(group.parts) == 0) return false;
   group.busy = true;
-  group.asked = false;
+  group.asked = group.heard = false;
   group.alone = groups_.size() == 1;
   group.began = clock_.Now();
   group.deadline = DeadlineOf(number, group);
@@ -301,7 +301,8 @@ std::optional<Coordinator::Impl::Outcome> Coordinator::Impl::Look(int number, Gr
   if (ShardsBroken()) return Outcome::kBroken;
   bool all_done = true, all_crossed = head_ != nullptr, bad = false;
   for (const SessionPtr& member : group.members) {
-    if (member->closed() || member->broken) return Outcome::kBroken;
+    // What is wrong with a host was looked at above.
+    if (member->closed() || (member->broken && ranges_.empty())) return Outcome::kBroken;
     all_done = all_done && member->done;
     all_crossed = all_crossed && (member->done || head_->HasAll(member->name));
     bad = bad || (member->done && !member->done->finite());
@@ -315,7 +316,7 @@ std::optional<Coordinator::Impl::Outcome> Coordinator::Impl::Look(int number, Gr
   if (head_ != nullptr && HeadIsAtWork(number, group)) {
     group.limit = clock_.Now() + StepLimit(/*deadline=*/0.0);  // the backward pass comes after it
   }
-  if (clock_.Now() <= group.limit) return std::nullopt;
+  if (clock_.Now() <= group.limit || HearOfHosts(group)) return std::nullopt;
   bool blamed = false;
   for (const SessionPtr& member : group.members) {
     // To say that it is done is not enough: its gradient must come.
@@ -412,6 +413,7 @@ base::Result<run::Evaluation> Coordinator::Impl::Evaluate() {
     if (outcome == Outcome::kDone && CheckEvaluated(shares)) break;
     NextGenerations();
     formed_ = formed_ && outcome == Outcome::kInterrupted;
+    if (shards_break_ != kNever) shards_break_ = clock_.Now();  // nobody else will tell more
     if (outcome == Outcome::kInterrupted) return base::Cancelled("evaluation interrupted");
   }
   run::Evaluation test{.samples = data_.test->size()};

@@ -5,6 +5,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -18,6 +19,7 @@
 #include "motley/cluster/head_server.h"
 #include "motley/cluster/model_server.h"
 #include "motley/cluster/service.h"
+#include "motley/cluster/shard_record.h"
 #include "motley/data/ledger.h"
 #include "motley/plan/noise.h"
 #include "motley/run/pools.h"
@@ -71,7 +73,8 @@ class Coordinator::Impl {
     std::uint64_t generation = 0;
     std::int64_t version = 0;  // updates that the model has seen which they work with
     std::int64_t steps_of_plan = 0;
-    bool asked = false;    // hosts were asked who keeps them waiting
+    bool asked = false;    // hosts were asked who keeps them waiting,
+    bool heard = false;    // and members had the time to tell which host does
     bool hurried = false;  // the last attempt ended before anybody had done a sample
     // The attempt that is being made.
     bool busy = false;
@@ -117,6 +120,8 @@ class Coordinator::Impl {
   // All ranges are here again. What hosts had not sent yet of the present model is lost, so all
   // members get it anew.
   void DropShards();
+  // Relieves hosts of their ranges, and sends members away, when attempts have failed by them.
+  void JudgeShards();
   // Who holds this part of the model; null: nobody else.
   SessionPtr HostOf(int part) const;
   std::vector<std::string> HostNames() const;  // by range
@@ -129,6 +134,9 @@ class Coordinator::Impl {
   // Everybody has sent what it had to send here, and a host has not: it may name those who have not
   // sent theirs there, and is sent away when it does not.
   bool AskHosts(int number, Group& group);
+  // Somebody is not done, perhaps because a host has not sent it the model: it says so when it has
+  // waited for long enough. False when it had the time.
+  bool HearOfHosts(Group& group);
   void SendSlowHostsAway(int number, const Group& group);
   // Whether members told hosts the same as us; who did not is sent away.
   bool CheckSums(int number, const Group& group);
@@ -232,11 +240,12 @@ class Coordinator::Impl {
     std::map<std::string, std::pair<SessionPtr, std::string>> keys;  // of members, by name
     proto::Hosting hosting;
   };
-  std::vector<Range> ranges_;            // of the model; the first is always here
-  bool shards_formed_ = false;           // for the members that there are
-  bool shards_broken_ = false;           // a member does not reach a host
+  std::vector<Range> ranges_;   // of the model; the first is always here
+  bool shards_formed_ = false;  // for the members that there are
+  static constexpr double kNever = std::numeric_limits<double>::infinity();
+  double shards_break_ = kNever;         // on the clock: a member does not reach a host
   std::uint64_t shards_generation_ = 0;  // in which they were formed
-  int shard_failures_ = 0;               // since the last update
+  ShardRecord shard_record_;
   int suspects_ = 0;  // members sent away for a bad gradient since the last update
   plan::NoiseScale noise_;
   std::int64_t short_steps_ = 0;

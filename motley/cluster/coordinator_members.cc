@@ -226,6 +226,7 @@ plan::DeviceJoined Coordinator::Impl::Describe(const SessionPtr& session) const 
   if (ready.has_power()) joined.power = {ready.watts_idle(), ready.watts_busy()};
   joined.private_samples = ready.private_samples();
   joined.can_host = ready.can_host();
+  joined.here_only = ready.here_only();
   return joined;
 }
 

@@ -60,6 +60,9 @@ void Coordinator::Impl::Take(Desk::Item item) {
       session->state = "leaving";
       break;
     case proto::Report::kDone:
+      // What was sent was sent, also for an attempt that is given up.
+      traffic_.Gradient(item.report.done().group_bytes());
+      traffic_.Weights(item.report.done().weight_bytes());
       if (StepKey{item.report.done().generation(), item.report.done().step()} == session->ordered) {
         session->done = item.report.done();
         session->answered = clock_.Now();

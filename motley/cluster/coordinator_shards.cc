@@ -4,13 +4,14 @@
 
 #include "motley/cluster/coordinator_impl.h"
 #include "motley/cluster/job.h"
+#include "motley/cluster/shard_link.h"
 
 namespace motley::cluster {
 namespace {
 
 constexpr double kConnectMembersSeconds = 30.0, kAnswerSeconds = 1.0;
-// So many times in a row without an update: these hosts and these members do not reach each other.
-constexpr int kMaxShardFailures = 3;
+// Who has lost the same host as somebody else tells it at about the same time.
+constexpr double kTellSeconds = 0.5;
 
 }  // namespace
 
@@ -69,33 +70,46 @@ bool Coordinator::Impl::ShardsFormed() const {
 }
 
 bool Coordinator::Impl::ShardsBroken() const {
-  return shards_broken_ || std::any_of(ranges_.begin(), ranges_.end(), [](const Range& range) {
+  return clock_.Now() >= shards_break_ ||
+         std::any_of(ranges_.begin(), ranges_.end(), [](const Range& range) {
            return range.host != nullptr && range.host->closed();
          });
 }
 
 void Coordinator::Impl::DropShards() {
-  if (shards_broken_ && ++shard_failures_ >= kMaxShardFailures) {
-    for (const Range& range : ranges_) {
-      if (range.host == nullptr) continue;
-      range.host->unfit = true;
-      desk_.Event("unfit_host",
-                  fmt::format("{} holds no range of the model any more: members and it do not "
-                              "reach each other",
-                              range.host->name),
-                  {{"worker", range.host->name}});
-    }
-    shard_failures_ = 0;
-  }
   for (const Range& range : ranges_) {
     if (range.host != nullptr) range.host->range = 0;
   }
   ranges_.clear();
-  shards_broken_ = shards_formed_ = false;
+  shards_formed_ = false;
+  shards_break_ = kNever;
   shards_generation_ = 0;
   for (const SessionPtr& member : members_) {
     member->version = -1;
     member->group = -1;
+  }
+  JudgeShards();
+}
+
+void Coordinator::Impl::JudgeShards() {
+  std::map<std::string, SessionPtr> here;
+  std::vector<std::string> names;
+  for (const SessionPtr& member : members_) {
+    if (member->closed()) continue;
+    here[member->name] = member;
+    names.push_back(member->name);
+  }
+  const ShardRecord::Verdict verdict = shard_record_.Judge(clock_.Now(), names);
+  for (const std::string& name : verdict.members) {
+    desk_.SendAway(here[name], "it does not reach hosts of the model that others reach");
+  }
+  for (const std::string& name : verdict.hosts) {
+    if (std::exchange(here[name]->unfit, true)) continue;
+    const std::string reason = "members do not reach it, or get nothing from it";
+    desk_.Event("unfit_host",
+                fmt::format("{} holds no range of the model any more: {}", name, reason),
+                {{"worker", name}});
+    Tell(plan::HostUnfit{name, reason});
   }
 }
 
@@ -106,7 +120,8 @@ bool Coordinator::Impl::FormShards() {
   // When everybody is here, somebody does not reach somebody.
   const auto gone = [](const SessionPtr& member) { return member->closed(); };
   if (!shards_formed_ && std::none_of(members_.begin(), members_.end(), gone)) {
-    shards_broken_ = true;
+    shards_break_ = std::min(shards_break_, clock_.Now() + kTellSeconds);
+    for (; !ShardsBroken(); Drain()) desk_.WaitForNews(kLookSeconds);
   }
   return shards_formed_;
 }
@@ -193,11 +208,14 @@ bool Coordinator::Impl::ConnectMembers() {
 
 void Coordinator::Impl::SendRange(const SessionPtr& host, int range, const StepKey& key) {
   const Parts& parts = model_.parts();
-  const ModelArray velocity = std::make_shared<const std::vector<float>>(model_.velocity());
+  const Parts::Part& whole = parts.range(range);
+  const auto begin = model_.velocity().begin() + whole.offset;
+  const ModelArray velocity = std::make_shared<const std::vector<float>>(begin, begin + whole.size);
   for (int i = 0; i < parts.parameter_parts(); ++i) {
     if (parts.RangeOf(i) != range) continue;
     host->parts.Push({key, proto::ARRAY_SHARD, parts[i].offset, parts[i].size, model_.model()});
-    host->parts.Push({key, proto::ARRAY_VELOCITY, parts[i].offset, parts[i].size, velocity});
+    host->parts.Push({key, proto::ARRAY_VELOCITY, parts[i].offset - whole.offset, parts[i].size,
+                      velocity, 0, whole.offset});
   }
 }
 
@@ -276,6 +294,19 @@ bool Coordinator::Impl::AskHosts(int number, Group& group) {
   return true;
 }
 
+bool Coordinator::Impl::HearOfHosts(Group& group) {
+  const auto held = [](const Range& range) { return range.host != nullptr; };
+  const auto at_work = [](const SessionPtr& member) { return !member->done; };
+  if (std::none_of(ranges_.begin(), ranges_.end(), held) ||
+      std::none_of(group.members.begin(), group.members.end(), at_work) ||
+      std::exchange(group.heard, true)) {
+    return false;
+  }
+  group.limit = clock_.Now() + ShardPatience(options_.heartbeat_seconds, model_.parts()) +
+                kAnswerSeconds + 2.0 * options_.heartbeat_seconds;
+  return true;
+}
+
 void Coordinator::Impl::SendSlowHostsAway(int number, const Group& group) {
   if (ranges_.empty()) return;
   const std::vector<std::string> owing = model_.Owing(number);
@@ -291,17 +322,24 @@ void Coordinator::Impl::SendSlowHostsAway(int number, const Group& group) {
 // --- What hosts and members report --------------------------------------------------------------
 
 void Coordinator::Impl::TakeShardFailure(const SessionPtr& session, const proto::Failed& failed) {
-  const bool now = failed.generation() == shards_generation_;
-  if (!now && failed.generation() != session->ordered.generation) return;
-  const auto held = [](const Range& range) { return range.host != nullptr; };
-  if (std::none_of(ranges_.begin(), ranges_.end(), held)) {
-    desk_.SendAway(session, "it failed: " + failed.message());
+  const bool now = !ranges_.empty() && (failed.generation() == shards_generation_ ||
+                                        failed.generation() == session->ordered.generation);
+  if (!now) return;  // hosts hang up when an attempt is over
+  const auto named = [&](const Range& range) {
+    return range.host != nullptr && range.host->name == failed.host();
+  };
+  if (std::none_of(ranges_.begin(), ranges_.end(), named)) {
+    desk_.SendAway(session, "it failed, and names nobody who holds a range: " + failed.message());
     return;
   }
   session->broken = true;
-  if (std::exchange(shards_broken_, true)) return;
+  shards_break_ = std::min(shards_break_, clock_.Now() + kTellSeconds);
+  if (!shard_record_.Add(
+          {clock_.Now(), failed.generation(), session->name, failed.host(), failed.silent()})) {
+    return;
+  }
   desk_.Event("shard_failed", fmt::format("{}: {}", session->name, failed.message()),
-              {{"worker", session->name}});
+              {{"worker", session->name}, {"host", failed.host()}});
 }
 
 void Coordinator::Impl::TakeComplaint(const SessionPtr& session,

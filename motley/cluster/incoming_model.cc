@@ -7,6 +7,14 @@ namespace motley::cluster {
 IncomingModel::IncomingModel(const Parts& parts, bool with_velocity, proto::Array array)
     : parts_(parts), with_velocity_(with_velocity), array_(array) {}
 
+bool IncomingModel::HasRange(const StepKey& key, int range) const {
+  if (key_ != key) return false;
+  for (int i = 0; i < parts_.count(); ++i) {
+    if (parts_.RangeOf(i) == range && !seen_[static_cast<std::size_t>(i)]) return false;
+  }
+  return true;
+}
+
 base::Status IncomingModel::Take(const proto::Part& part) {
   const bool is_model = part.array() == array_;
   if (!is_model && !(with_velocity_ && part.array() == proto::ARRAY_VELOCITY)) {

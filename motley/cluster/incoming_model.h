@@ -26,6 +26,9 @@ class IncomingModel {
   // Whether the whole state of `key` is here.
   bool Complete(const StepKey& key) const { return key_ == key && missing_ == 0; }
 
+  // Whether all of its weights and statistics are here that belong to this range.
+  bool HasRange(const StepKey& key, int range) const;
+
   std::vector<float>& model() { return model_; }
   std::vector<float>& velocity() { return velocity_; }
 

@@ -13,7 +13,7 @@
 namespace motley::cluster {
 
 // Both sides must speak the same one.
-inline constexpr std::uint32_t kProtocol = 3;
+inline constexpr std::uint32_t kProtocol = 4;
 // More than anybody needs.
 inline constexpr int kMaxShards = 64;
 

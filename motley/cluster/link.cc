@@ -49,14 +49,26 @@ base::Status FromMemberCall(const grpc::Status& status) {
 
 }  // namespace
 
+bool IsLoopback(const std::string& address) {
+  return address == "localhost" || address == "::1" || address.starts_with("127.");
+}
+
 std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address,
-                                           const std::string& certificate) {
+                                           const std::string& certificate,
+                                           std::chrono::milliseconds keepalive) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   // Its own connection, not one that it shares with another channel to the same server.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  if (keepalive.count() > 0) {
+    const auto half = static_cast<int>(keepalive.count() / 2);
+    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, half);
+    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, half);
+    arguments.SetInt(GRPC_ARG_HTTP2_MIN_SENT_PING_INTERVAL_WITHOUT_DATA_MS, half);
+    arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // as many as there are
+  }
   if (certificate.empty()) {
     return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
   }

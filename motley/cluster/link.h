@@ -4,6 +4,7 @@
 #include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -54,9 +55,14 @@ class Link : public std::enable_shared_from_this<Link> {
 };
 
 // A connection of its own to a server that has this certificate (PEM), and no other; without one:
-// unencrypted.
+// unencrypted. With `keepalive`, where the streams have no heartbeats of their own, a connection
+// that has become silent is lost after so long.
 std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address,
-                                           const std::string& certificate);
+                                           const std::string& certificate,
+                                           std::chrono::milliseconds keepalive = {});
+
+// Of no use to other machines.
+bool IsLoopback(const std::string& address);
 
 // The address that this machine has towards `coordinator` (HOST:PORT).
 base::Result<std::string> AddressTowards(const std::string& coordinator);

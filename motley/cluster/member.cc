@@ -177,6 +177,10 @@ void Member::ReportReady() {
   }
   // A range that a thread of the coordinator's own process holds would take nothing off it.
   ready.set_can_host(host_ != nullptr && options_.channel == nullptr);
+  if (host_ != nullptr) {
+    const auto address = OwnAddress();
+    ready.set_here_only(address.ok() && IsLoopback(*address));
+  }
   reports_.Push(std::move(report));
 }
 
@@ -233,8 +237,22 @@ base::Status Member::Await(const IncomingModel& incoming, const StepKey& key) {
   return {};
 }
 
+base::Status Member::AwaitNext(const StepKey& key) {
+  // Who had no share gets all of it from the coordinator.
+  if (!pending_->contributes || links_.empty()) return Await(*incoming_, key);
+  const double limit = clock_.Now() + ShardPatience(joined_.heartbeat_seconds(), *parts_);
+  bool told = false;
+  std::unique_lock lock(mutex_);
+  while (!incoming_->Complete(key)) {
+    if (cancel_ || lost_) return base::Cancelled("a newer generation has begun");
+    if (!told && clock_.Now() > limit) told = NameSilentHosts(key);
+    changed_.wait_for(lock, kLook);
+  }
+  return {};
+}
+
 base::Status Member::Load(const proto::Order& order) {
-  MOTLEY_RETURN_IF_ERROR(AwaitIncoming(KeyOf(order)));
+  MOTLEY_RETURN_IF_ERROR(Await(*incoming_, KeyOf(order)));
   {
     const std::lock_guard lock(mutex_);
     model_ = incoming_->model();
@@ -270,7 +288,7 @@ base::Status Member::Advance(const proto::Order& order) {
 
 base::Status Member::ApplyPending(const proto::Order& order) {
   if (!joined_.gloo()) {
-    MOTLEY_RETURN_IF_ERROR(AwaitIncoming({pending_->key.generation, order.step()}));
+    MOTLEY_RETURN_IF_ERROR(AwaitNext({pending_->key.generation, order.step()}));
     const std::lock_guard lock(mutex_);
     std::swap(model_, incoming_->model());
     return {};
@@ -315,7 +333,7 @@ base::Status Member::Train(const proto::Order& order) {
       return base::Cancelled("{}", reduced.message());
     }
   }
-  pending_ = {KeyOf(order), train.samples(), SgdOf(train.sgd())};
+  pending_ = {KeyOf(order), train.samples(), batch.size() > 0, SgdOf(train.sgd())};
   ReportDone(order, *result, waited);
   return {};
 }
@@ -529,7 +547,7 @@ void Member::ReportDone(const proto::Order& order, const engine::StepResult& res
     const auto bytes = static_cast<std::int64_t>(update_->size() * sizeof(float));
     done.set_group_bytes(2 * bytes * (group_size_ - 1) / group_size_);
   }
-  if (order.has_train() && host_ != nullptr) {
+  if (host_ != nullptr) {
     const ShardHost::Bytes bytes = host_->TakeBytes();
     done.set_group_bytes(bytes.gradient);
     done.set_weight_bytes(bytes.weights);

@@ -63,7 +63,8 @@ class Member {
   // An update that was computed and is not committed yet.
   struct Pending {
     StepKey key;
-    std::int64_t samples = 0;
+    std::int64_t samples = 0;  // of all,
+    bool contributes = false;  // and some of them of this worker
     optim::SgdOptions sgd;
   };
 
@@ -109,13 +110,21 @@ class Member {
   base::Status Advance(const proto::Order& order);
   // The update is over so many samples.
   base::Status ApplyPending(const proto::Order& order);
-  base::Status AwaitIncoming(const StepKey& key) { return Await(*incoming_, key); }
+  // A model that comes in answer to an update, from all who serve some of it.
+  base::Status AwaitNext(const StepKey& key);
+  // One that comes from the coordinator.
   base::Status Await(const IncomingModel& incoming, const StepKey& key);
   // The weights of the whole net, as an order wants them.
   base::Result<std::span<const float>> WholeWeights(const proto::Order& order);
   void ReportDone(const proto::Order& order, const engine::StepResult& result, double wait_seconds);
   void ReportHosting(const proto::Order& order, const proto::Hosting& hosting);
   void ReportFailed(std::uint64_t generation, const base::Status& status, bool group);
+  // The host of a range cannot be reached, or is silent.
+  void ReportHost(std::uint64_t generation, const std::string& host, const base::Status& status,
+                  bool silent = false);
+  // Requires mutex_. Names those who should have sent their range of this model. False when it is
+  // not clear that they are to blame.
+  bool NameSilentHosts(const StepKey& key);
 
   // Says why it goes, and gives the report a moment to get out.
   void SayFarewell(std::uint64_t generation, const base::Status& status);

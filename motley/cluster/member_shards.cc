@@ -57,7 +57,7 @@ base::Status Member::Host(const proto::Order& order) {
   if (!hosting.ok()) {
     if (hosting.status().code() == base::Code::kUnavailable) {
       // Only that it cannot listen: it can still compute.
-      ReportFailed(order.generation(), hosting.status(), /*group=*/true);
+      ReportHost(order.generation(), joined_.worker(), hosting.status());
       return base::Cancelled("{}", hosting.status().message());
     }
     return hosting.status();
@@ -85,8 +85,8 @@ base::Result<std::unique_ptr<ShardLink>> Member::Reach(const proto::Shards::Shar
       {.take = [this, range = shard.range()](
                    const proto::Part& part) { return TakeFromShard(range, part); },
        .lost =
-           [this](const std::string& reason) {
-             ReportFailed(shards_, base::Unavailable("{}", reason), /*group=*/true);
+           [this, host = shard.host()](const std::string& reason) {
+             ReportHost(shards_, host, base::Unavailable("{}", reason));
            },
        .sent = [this](const auto& message) { link_->Show(message); }});
 }
@@ -117,12 +117,37 @@ base::Status Member::Connect(const proto::Order& order) {
     }
     if (status.ok()) continue;
     if (status.code() != base::Code::kUnavailable) return status;
-    ReportFailed(order.generation(), status, /*group=*/true);
+    ReportHost(order.generation(), shard.host(), status);
     return base::Cancelled("{}", status.message());
   }
   if (!hosts && host_ != nullptr) host_->Close();
   ReportDone(order, {}, 0.0);
   return {};
+}
+
+void Member::ReportHost(std::uint64_t generation, const std::string& host,
+                        const base::Status& status, bool silent) {
+  proto::Report report;
+  proto::Failed& failed = *report.mutable_failed();
+  failed.set_generation(generation);
+  failed.set_message(status.message());
+  failed.set_group(true);
+  failed.set_host(host);
+  failed.set_silent(silent);
+  reports_.Push(std::move(report));
+}
+
+bool Member::NameSilentHosts(const StepKey& key) {
+  // As long as the coordinator's own range is not here, it may be the network of this machine.
+  if (!incoming_->HasRange(key, 0)) return false;
+  for (const auto& [range, link] : links_) {
+    if (incoming_->HasRange(key, range)) continue;
+    const std::string& host = link->shard().host();
+    ReportHost(shards_, host,
+               base::Unavailable("{} does not send its range of model {}", host, key.step),
+               /*silent=*/true);
+  }
+  return true;
 }
 
 base::Status Member::TakeFromShard(int range, const proto::Part& part) {

@@ -12,6 +12,8 @@ namespace {
 
 // A part of 1 MB and its header; reports are far smaller.
 constexpr int kMaxMessageBytes = 2 << 20;
+// Members ask a shard every ten seconds whether it is still there (ShardLink).
+constexpr int kPingMilliseconds = 5000;
 
 Caller CallerOf(const grpc::ServerContext& context) {
   // A channel inside of this process has no address.
@@ -209,6 +211,8 @@ std::unique_ptr<grpc::Server> StartServer(Service& service, const std::string& l
   // Without this a second coordinator could share the port and steal every other connection.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 32);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                             kPingMilliseconds);
   return builder.BuildAndStart();
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <utility>
 
 #include "motley/cluster/job.h"
@@ -9,9 +10,9 @@
 namespace motley::cluster {
 namespace {
 
-// Members learn of a step by another connection than this host, and may be earlier.
-constexpr double kEarlySeconds = 10.0;
 constexpr auto kStepLook = std::chrono::milliseconds(50);
+// One more is still a number.
+constexpr std::int64_t kMaxStep = std::numeric_limits<std::int64_t>::max();
 // A stranger who knocks all day must not fill the coordinator's connection.
 constexpr double kComplaintSeconds = 1.0;
 
@@ -26,9 +27,11 @@ std::string Entry(const Caller& caller, const char* key) {
 
 }  // namespace
 
-ShardHost::ShardHost(const Parts& parts, double heartbeat_seconds, Hooks hooks)
+ShardHost::ShardHost(const Parts& parts, double heartbeat_seconds, Hooks hooks,
+                     double early_seconds)
     : parts_(parts),
       hooks_(std::move(hooks)),
+      early_seconds_(early_seconds),
       service_(*this, traffic_, heartbeat_seconds, hooks_.on_sent) {}
 
 ShardHost::~ShardHost() { Close(); }
@@ -61,10 +64,18 @@ bool ShardHost::Complete(const StepKey& key, const proto::Host& order) {
 
 base::Result<proto::Hosting> ShardHost::Host(const StepKey& key, const proto::Host& order,
                                              const std::string& address) {
+  if (server_ == nullptr) MOTLEY_RETURN_IF_ERROR(Listen(address));
+  MOTLEY_RETURN_IF_ERROR(Serve(key, order));
+  proto::Hosting hosting;
+  hosting.set_address(address_);
+  hosting.set_certificate(identity_.certificate_pem);
+  return hosting;
+}
+
+base::Status ShardHost::Serve(const StepKey& key, const proto::Host& order) {
   if (order.range() < 1 || order.range() >= parts_.ranges()) {
     return base::InvalidInput("range {} of {}", order.range(), parts_.ranges());
   }
-  if (server_ == nullptr) MOTLEY_RETURN_IF_ERROR(Listen(address));
   const std::lock_guard lock(mutex_);
   if (order.fresh()) {
     IncomingModel& incoming = Incoming(order.range());
@@ -79,10 +90,7 @@ base::Result<proto::Hosting> ShardHost::Host(const StepKey& key, const proto::Ho
     return base::InvalidInput("range {}, of which nothing is here", order.range());
   }
   Admit(order);
-  proto::Hosting hosting;
-  hosting.set_address(address_);
-  hosting.set_certificate(identity_.certificate_pem);
-  return hosting;
+  return {};
 }
 
 base::Status ShardHost::Listen(const std::string& address) {
@@ -158,8 +166,11 @@ base::Status ShardHost::Begin(const StepKey& key, int group, const proto::ShardS
   {
     const std::lock_guard lock(mutex_);
     const bool fits = model_ != nullptr && !open_.contains(group) && begin.samples() > 0 &&
-                      begin.contributors_size() > 0 && (!begin.alone() || open_.empty());
-    if (!fits) return base::InvalidInput("a step of group {} that cannot begin", group);
+                      begin.contributors_size() > 0 && key.step >= 0 && key.step < kMaxStep;
+    const auto alone = [](const auto& one) { return one.second.alone; };
+    const bool crowded =
+        begin.alone() ? !open_.empty() : std::any_of(open_.begin(), open_.end(), alone);
+    if (!fits || crowded) return base::InvalidInput("a step of group {} that cannot begin", group);
     OpenStep& open = open_[group];
     open = {key, begin.alone(), {}};
     for (const auto& one : begin.contributors()) {
@@ -243,14 +254,22 @@ void ShardHost::NameDebtors(int group) {
   }
 }
 
-bool ShardHost::AwaitStep(const SessionPtr& session, const StepKey& key) {
-  const double deadline = clock_.Now() + kEarlySeconds;
+base::Result<ShardHost::Place> ShardHost::AwaitStep(const SessionPtr& session, const StepKey& key) {
+  const double deadline = clock_.Now() + early_seconds_;
   std::unique_lock lock(mutex_);
-  while (begun_[session->name] < key) {
-    if (session->closed() || clock_.Now() > deadline) return false;
+  while (true) {
+    // A guest of another state of the range, or somebody else by now who has the same name.
+    if (session->closed()) return base::Cancelled("not a member any more");
+    // Under the same lock: a later state must not get what was sent for this one.
+    if (begun_[session->name] >= key) break;
+    if (clock_.Now() > deadline) {
+      return base::InvalidInput("a gradient of step {}, generation {}, in which it has no share",
+                                key.step, key.generation);
+    }
     changed_.wait_for(lock, kStepLook);
   }
-  return true;
+  if (model_ == nullptr) return base::Cancelled("the shard is closed");
+  return Place{model_, parts_.range(range_).offset};
 }
 
 // --- Guests -------------------------------------------------------------------------------------
@@ -280,24 +299,14 @@ base::Status ShardHost::OnPart(const SessionPtr& session, proto::Part& part) {
   if (part.array() != proto::ARRAY_UPDATE) {
     return refuse(base::InvalidInput("an array that is not for a shard"));
   }
-  if (!AwaitStep(session, key)) {
-    if (session->closed()) return {};
-    return refuse(
-        base::InvalidInput("a gradient of step {}, generation {}, in which it has no "
-                           "share",
-                           key.step, key.generation));
+  const auto place = AwaitStep(session, key);
+  if (!place.ok()) {
+    if (place.status().code() == base::Code::kCancelled) return {};
+    return refuse(place.status());
   }
-  std::shared_ptr<ModelServer> model;
-  std::int64_t base = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    if (model_ == nullptr) return {};
-    model = model_;
-    base = parts_.range(range_).offset;
-  }
-  if (part.offset() < base) return refuse(base::InvalidInput("a gradient of another shard"));
-  auto added = model->Add(session->name, key, part.offset() - base, part.samples(),
-                          std::move(*part.mutable_floats()));
+  if (part.offset() < place->base) return refuse(base::InvalidInput("a gradient of another shard"));
+  auto added = place->model->Add(session->name, key, part.offset() - place->base, part.samples(),
+                                 std::move(*part.mutable_floats()));
   return added.ok() ? base::Status() : refuse(added.status());
 }
 

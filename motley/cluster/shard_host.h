@@ -38,8 +38,13 @@ class ShardHost final : public Handler {
     Service::OnSent on_sent;
   };
 
+  // Members learn of a step by another connection than this host, and may be earlier: so long it
+  // waits for it.
+  static constexpr double kEarlySeconds = 10.0;
+
   // `parts` outlives the host.
-  ShardHost(const Parts& parts, double heartbeat_seconds, Hooks hooks);
+  ShardHost(const Parts& parts, double heartbeat_seconds, Hooks hooks,
+            double early_seconds = kEarlySeconds);
   ~ShardHost() override;
 
   // A part of the state of a range: weights (ARRAY_SHARD) or velocity.
@@ -50,6 +55,8 @@ class ShardHost final : public Handler {
   // state of another order is here by now.
   base::Result<proto::Hosting> Host(const StepKey& key, const proto::Host& order,
                                     const std::string& address);
+  // The same without listening: to those who are connected.
+  base::Status Serve(const StepKey& key, const proto::Host& order);
   // Serves nothing any more.
   void Close();
   // A step begins, is committed or given up. Refuses what cannot be.
@@ -89,11 +96,17 @@ class ShardHost final : public Handler {
   ModelServer::Step MakeStep(const OpenStep& open, const proto::ShardStep::Begin& begin);
   base::Status Commit(const StepKey& key, int group);
   void NameDebtors(int group);
-  // Waits until the contributor may send parts of this step; false when it never may.
-  bool AwaitStep(const SessionPtr& session, const StepKey& key);
+  // Waits until the contributor may send parts of this step: the model that they are for, and where
+  // that begins; kInvalidInput when it never may, kCancelled when it is no guest any more.
+  struct Place {
+    std::shared_ptr<ModelServer> model;
+    std::int64_t base = 0;
+  };
+  base::Result<Place> AwaitStep(const SessionPtr& session, const StepKey& key);
 
   const Parts& parts_;
   const Hooks hooks_;
+  const double early_seconds_;
   const base::RealClock clock_{};
   Traffic traffic_;
   Bytes told_;

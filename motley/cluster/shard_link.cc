@@ -1,5 +1,6 @@
 #include "motley/cluster/shard_link.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -12,13 +13,21 @@ namespace {
 
 constexpr auto kConnectTime = std::chrono::seconds(5);
 constexpr double kLinkSeconds = 1.0;
+constexpr auto kKeepalive = std::chrono::seconds(20);
+constexpr double kLeastPatience = 5.0, kPatienceBeats = 10.0, kSlowestBytesPerSecond = 1e6;
 
 }  // namespace
+
+double ShardPatience(double heartbeat_seconds, const Parts& parts) {
+  const auto bytes = static_cast<double>(parts.floats()) * sizeof(float);
+  return std::max(kLeastPatience, kPatienceBeats * heartbeat_seconds) +
+         bytes / kSlowestBytesPerSecond;
+}
 
 base::Result<std::unique_ptr<ShardLink>> ShardLink::Open(const proto::Shards::Shard& shard,
                                                          const std::string& worker, Hooks hooks) {
   MOTLEY_RETURN_IF_ERROR(CheckUsable(shard.certificate()));
-  const auto channel = OpenChannel(shard.address(), shard.certificate());
+  const auto channel = OpenChannel(shard.address(), shard.certificate(), kKeepalive);
   if (!channel->WaitForConnected(std::chrono::system_clock::now() + kConnectTime)) {
     return base::Unavailable("{}, which holds a range of the model, cannot be reached at {}",
                              shard.host(), shard.address());

@@ -22,8 +22,14 @@ struct DeviceJoined {
   std::optional<PowerProfile> power;
   std::int64_t private_samples = 0;  // in an epoch
   bool can_host = false;             // others reach it: it may hold a range of the model
+  bool here_only = false;            // but only those on its own machine
 };
 struct DeviceLost {
+  std::string device;
+  std::string reason;
+};
+// It goes on computing, and may hold no range of the model any more.
+struct HostUnfit {
   std::string device;
   std::string reason;
 };
@@ -48,7 +54,7 @@ struct StepDone {
 // one device, or none.
 double ComputeSpread(const StepDone& step);
 
-using Event = std::variant<DeviceJoined, DeviceLost, StepDone>;
+using Event = std::variant<DeviceJoined, DeviceLost, HostUnfit, StepDone>;
 
 // Something that a controller wants to be remembered: a decision, or what came of one.
 struct Note {

@@ -10,6 +10,7 @@ namespace motley::plan {
 struct HostCandidate {
   std::string device;
   double communication_seconds = 0.0;  // of a step: gradient there, model back
+  bool here_only = false;              // only those on its own machine reach it
 };
 
 // Who holds the `ranges` ranges of the model after the first: one each, those that are nearest by

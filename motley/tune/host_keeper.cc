@@ -1,5 +1,6 @@
 #include "motley/tune/host_keeper.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "motley/base/check.h"
@@ -12,16 +13,27 @@ HostKeeper::HostKeeper(std::unique_ptr<plan::Controller> planner, int shards)
 }
 
 std::optional<plan::Plan> HostKeeper::OnEvent(const plan::Event& event) {
-  auto plan = planner_->OnEvent(event);
+  const auto forget = [this](const std::string& device) {
+    std::erase_if(candidates_, [&](const auto& one) { return one.device == device; });
+  };
+  const auto* unfit = std::get_if<plan::HostUnfit>(&event);
+  auto plan = unfit == nullptr ? planner_->OnEvent(event) : std::nullopt;
   const bool planned = plan.has_value();
   if (planned) plan_ = std::move(*plan);
   bool changed = false;
   if (const auto* joined = std::get_if<plan::DeviceJoined>(&event)) {
-    if (joined->can_host) candidates_.push_back({joined->device, joined->communication_seconds});
-    changed = joined->can_host && Choose(joined->device + " joined");
+    if (!joined->here_only) elsewhere_.push_back(joined->device);
+    if (joined->can_host) {
+      candidates_.push_back({joined->device, joined->communication_seconds, joined->here_only});
+    }
+    changed = !candidates_.empty() && Choose(joined->device + " joined");
   } else if (const auto* lost = std::get_if<plan::DeviceLost>(&event)) {
-    std::erase_if(candidates_, [&](const auto& one) { return one.device == lost->device; });
+    forget(lost->device);
+    std::erase(elsewhere_, lost->device);
     changed = Choose(fmt::format("{} lost: {}", lost->device, lost->reason));
+  } else if (unfit != nullptr) {
+    forget(unfit->device);
+    changed = Choose(fmt::format("{} is unfit: {}", unfit->device, unfit->reason));
   }
   if (!planned && !changed) return std::nullopt;
   plan_.hosts = hosts_;
@@ -29,7 +41,11 @@ std::optional<plan::Plan> HostKeeper::OnEvent(const plan::Event& event) {
 }
 
 bool HostKeeper::Choose(const std::string& reason) {
-  std::vector<std::string> hosts = plan::ChooseHosts(candidates_, hosts_, ranges_);
+  std::vector<plan::HostCandidate> candidates = candidates_;
+  if (!elsewhere_.empty()) {
+    std::erase_if(candidates, [](const auto& one) { return one.here_only; });
+  }
+  std::vector<std::string> hosts = plan::ChooseHosts(candidates, hosts_, ranges_);
   if (hosts == hosts_) return false;
   const std::string before = Words(hosts_), after = Words(hosts);
   hosts_ = std::move(hosts);

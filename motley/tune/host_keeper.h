@@ -12,8 +12,9 @@
 namespace motley::tune {
 
 // Decides which devices hold the ranges of a model that is cut into shards (plan/hosts.h), while
-// another controller decides about everything else. Decides when a device comes or goes; every
-// change is noted.
+// another controller decides about everything else. Decides when a device comes, goes or turns out
+// to be unfit; every change is noted. Who is reached only on its own machine holds a range as long
+// as all devices are there.
 //
 // Thread safety: none.
 class HostKeeper final : public plan::Controller {
@@ -32,6 +33,7 @@ class HostKeeper final : public plan::Controller {
   const std::unique_ptr<plan::Controller> planner_;
   const int ranges_;  // to be given to devices
   std::vector<plan::HostCandidate> candidates_;
+  std::vector<std::string> elsewhere_;  // devices on other machines than the coordinator's
   std::vector<std::string> hosts_;
   plan::Plan plan_;
   std::vector<plan::Note> notes_;

@@ -235,6 +235,8 @@ std::optional<plan::Plan> FixedShares::OnEvent(const plan::Event& event) {
   } else if (const auto* lost = std::get_if<plan::DeviceLost>(&event)) {
     std::erase_if(devices_, [&](const auto& device) { return device.first == lost->device; });
     std::erase_if(candidates_, [&](const auto& one) { return one.device == lost->device; });
+  } else if (const auto* unfit = std::get_if<plan::HostUnfit>(&event)) {
+    std::erase_if(candidates_, [&](const auto& one) { return one.device == unfit->device; });
   } else {
     steps_.push_back(std::get<plan::StepDone>(event));
     const auto groups = static_cast<std::size_t>(groups_at_(steps_.back().step));

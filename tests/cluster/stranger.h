@@ -78,7 +78,7 @@ class Stranger {
     std::uint64_t sequence = 0;
     proto::Report ready;
     ready.set_sequence(++sequence);
-    ready.mutable_ready();
+    *ready.mutable_ready() = ready_;
     stream->Write(ready);
     proto::Order order;
     while (stream->Read(&order) && !order.has_stop()) {
@@ -157,6 +157,7 @@ class Stranger {
 
   proto::Cluster::Stub& stub() { return *stub_; }
   std::string worker_, credential_;
+  proto::Ready ready_;  // what it says of itself
 
  private:
   const JoinToken token_;

@@ -1,5 +1,6 @@
 // Any sequence of messages, of every type, to the handlers behind the network: those of the
-// coordinator's front desk, and those with which a worker takes what a coordinator sends.
+// coordinator's front desk, those with which a worker takes what a coordinator sends, and those of
+// a worker that holds a range of the model.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -15,6 +16,7 @@
 #include "motley/cluster/incoming_model.h"
 #include "motley/cluster/job.h"
 #include "motley/cluster/remote_dataset.h"
+#include "motley/cluster/shard_host.h"
 #include "motley/cluster/worker_data.h"
 #include "motley/data/memory_dataset.h"
 #include "motley/engine/native/native_device.h"
@@ -71,7 +73,7 @@ struct World {
   const proto::Job job;
 };
 
-// One coordinator's desk with a step in progress, and one worker's end of a stream.
+// One coordinator's desk with a step in progress, one worker's end of a stream, and one shard.
 class Sequence {
  public:
   explicit Sequence(World& world)
@@ -86,7 +88,8 @@ class Sequence {
         incoming_(model_.parts(), /*with_velocity=*/true),
         boundary_(graph::Count(world.head->input_shape()), parts_out_),
         world_(world),
-        caller_{"fuzz", {{kTokenId, world.token.id}, {kTokenSecret, world.token.secret}}} {
+        caller_{"fuzz", {{kTokenId, world.token.id}, {kTokenSecret, world.token.secret}}},
+        halves_(world.graph.parameter_count(), world.graph.buffer_count(), /*ranges=*/2) {
     proto::JoinRequest request;
     request.set_protocol(kProtocol);
     request.set_name("first");
@@ -105,10 +108,11 @@ class Sequence {
     step.on_gradient = [](const std::string&, const ModelArray&) {};
     head_.Begin(0, std::move(step));
     boundary_.Begin({1, 1}, 3);
+    FillShard();
   }
 
   void Send(int kind, const std::string& bytes) {
-    switch (kind % 11) {
+    switch (kind % 14) {
       case 0:
         With<proto::JoinRequest>(bytes, [&](auto& request) {
           auto joined = desk_.Join(caller_, request);
@@ -149,8 +153,17 @@ class Sequence {
       case 9:
         With<proto::Part>(bytes, [&](auto& part) { (void)boundary_.Take(part); });
         return;
-      default:
+      case 10:
         With<proto::Order>(bytes, [&](auto& order) { TakeOrder(order.train()); });
+        return;
+      case 11:
+        With<proto::Part>(bytes, [&](auto& part) { (void)shard_.Take(part); });
+        return;
+      case 12:
+        With<proto::Order>(bytes, [&](auto& order) { TakeShardOrder(order); });
+        return;
+      default:
+        With<proto::Part>(bytes, [&](auto& part) { (void)shard_.OnPart(guest_, part); });
     }
   }
 
@@ -186,6 +199,48 @@ class Sequence {
     (void)worker_->Take(train.part(), train.next());
   }
 
+  // The second half of the model, with one guest and a step in progress.
+  void FillShard() {
+    const Parts::Part& range = halves_.range(1);
+    const std::vector<float> zeros(size(range.size));
+    for (const auto array : {proto::ARRAY_SHARD, proto::ARRAY_VELOCITY}) {
+      proto::Part part;
+      part.set_generation(1);
+      part.set_step(1);
+      part.set_array(array);
+      part.set_offset(range.offset);
+      part.set_floats(std::string(BytesOf(zeros)));
+      if (!shard_.Take(part).ok()) std::abort();
+    }
+    proto::Order order;
+    order.set_generation(1);
+    order.set_step(1);
+    order.mutable_host()->set_range(1);
+    order.mutable_host()->set_fresh(true);
+    proto::Host::Guest& guest = *order.mutable_host()->add_guests();
+    guest.set_name("first");
+    guest.set_key("key");
+    TakeShardOrder(order);
+    proto::ShardStep::Begin& begin = *order.mutable_shard()->mutable_begin();
+    begin.set_samples(3);
+    begin.set_alone(true);
+    begin.add_contributors()->set_name("first");
+    begin.mutable_contributors(0)->set_samples(3);
+    TakeShardOrder(order);
+    if (guest_ == nullptr) std::abort();
+  }
+
+  void TakeShardOrder(const proto::Order& order) {
+    const StepKey key{order.generation(), order.step()};
+    if (order.has_shard()) (void)shard_.Obey(key, order.shard());
+    if (!order.has_host() || !shard_.Serve(key, order.host()).ok()) return;
+    for (const proto::Host::Guest& guest : order.host().guests()) {
+      const auto entered =
+          shard_.Authenticate({"fuzz", {{kWorker, guest.name()}, {kCredential, guest.key()}}});
+      if (entered.ok()) guest_ = *entered;
+    }
+  }
+
   void TakeSamples(proto::SamplesReply& reply) {
     proto::Set set;
     set.set_size(2);
@@ -211,6 +266,13 @@ class Sequence {
   std::unique_ptr<WorkerData> worker_;
   const Caller caller_;
   SessionPtr session_;
+  const Parts halves_;
+  ShardHost shard_{
+      halves_,
+      /*heartbeat_seconds=*/3600.0,
+      {.send = [](const PartToSend&) {}, .complain = [](const proto::Complaint&) {}, .on_sent = {}},
+      /*early_seconds=*/-1.0};  // the fuzzer has no time
+  SessionPtr guest_;
 };
 
 }  // namespace

@@ -60,6 +60,29 @@ def idx_pair(images, labels):
     return bytes([len(labels)]) + images + labels
 
 
+def message(*fields):
+    """A short message of numbers below 128 and of bytes, by field."""
+    out = b""
+    for number, value in fields:
+        if isinstance(value, int):
+            out += bytes([number << 3, value])
+        else:
+            out += bytes([number << 3 | 2, len(value)]) + value
+    return out
+
+
+def shard_steps():
+    """A gradient, its commit, the next step and its end, as cluster_fuzz cuts them apart."""
+    gradient = message((1, 1), (2, 1), (3, 1), (4, 18), (5, bytes(18 * 4)), (6, 3))
+    begin = message((1, message((1, b"first"), (2, 3))), (2, 3))
+    for kind, body in ((13, gradient),
+                       (12, message((1, 1), (2, 2), (14, message((3, b""))))),
+                       (12, message((1, 1), (2, 2), (14, message((2, begin))))),
+                       (12, message((14, message((5, b""))))),
+                       (12, message((14, message((4, b"")))))):
+        yield struct.pack("<BH", kind, len(body)) + body
+
+
 def seeds():
     yield "idx_fuzz", "plain", idx_pair(idx(2, 5, 3), idx(2))
     yield "idx_fuzz", "colour", idx_pair(idx(2, 3, 2, 2), idx(2))
@@ -67,6 +90,7 @@ def seeds():
                                        gzip.compress(idx(2), mtime=0))
     yield "cifar_fuzz", "ten", b"\0" + (b"\1" + bytes(3072)) * 2
     yield "cifar_fuzz", "hundred", b"\1" + b"\0\1" + bytes(3072)
+    yield "cluster_fuzz", "shard", b"".join(shard_steps())
     yield "images_fuzz", "grey.jpg", JPEG
     yield "images_fuzz", "grey.png", png(False)
     yield "images_fuzz", "colour.png", png(True)

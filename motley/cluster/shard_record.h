@@ -1,0 +1,50 @@
+#ifndef MOTLEY_CLUSTER_SHARD_RECORD_H_
+#define MOTLEY_CLUSTER_SHARD_RECORD_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace motley::cluster {
+
+// Which member has told of which host of a range that it does not reach it, or gets nothing from
+// it; and who is to blame when that happens again and again. Neither can be believed alone: so a
+// host is relieved of its range, which harms nobody, and a member that tells so of host after host,
+// of whom the others tell nothing, is sent away.
+//
+// Remembers by name: who goes and comes back finds its record. Updates in between change nothing.
+//
+// Thread safety: none.
+class ShardRecord {
+ public:
+  static constexpr double kWindowSeconds = 600.0;  // for which a failure is remembered
+  // Attempts that a host may fail in, and of which a member alone may tell such things.
+  static constexpr int kMaxOfHost = 3, kMaxOfMember = 6;
+
+  struct Failure {
+    double time = 0.0;             // on the clock
+    std::uint64_t generation = 0;  // the attempt
+    std::string member, host;
+    bool silent = false;  // connected, and nothing comes
+  };
+  // False when the member has told this of the host in this attempt before.
+  bool Add(Failure failure);
+
+  struct Verdict {
+    std::vector<std::string> hosts, members;
+  };
+  // Who is to blame of those who are here. A host that is silent to two of them, to the only other
+  // one, or to itself need not be tried again.
+  Verdict Judge(double now, const std::vector<std::string>& here);
+
+ private:
+  bool BlameMember(const std::string& member, const std::vector<std::string>& here) const;
+  bool BlameHost(const std::string& host, const std::vector<std::string>& here,
+                 const std::vector<std::string>& liars) const;
+
+  std::vector<Failure> failures_;
+};
+
+}  // namespace motley::cluster
+
+#endif  // MOTLEY_CLUSTER_SHARD_RECORD_H_

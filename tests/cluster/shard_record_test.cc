@@ -1,0 +1,76 @@
+#include "motley/cluster/shard_record.h"
+
+#include <gtest/gtest.h>
+
+namespace motley::cluster {
+namespace {
+
+using Names = std::vector<std::string>;
+const Names kHere = {"a", "b", "c", "d"};
+
+// Attempts in which `member` does not reach `host`, one a minute.
+void Fail(ShardRecord& record, const std::string& member, const std::string& host, int first,
+          int count) {
+  for (int i = first; i < first + count; ++i) {
+    EXPECT_TRUE(record.Add({60.0 * i, static_cast<std::uint64_t>(i), member, host}));
+  }
+}
+
+TEST(ShardRecordTest, TheHostThatFailedThreeTimesIsToBlameAndNoOther) {
+  ShardRecord record;
+  Fail(record, "b", "a", 1, 2);
+  Fail(record, "b", "c", 3, 2);
+  EXPECT_TRUE(record.Judge(300.0, kHere).hosts.empty());
+  Fail(record, "d", "a", 5, 1);
+  const auto verdict = record.Judge(300.0, kHere);
+  EXPECT_EQ(verdict.hosts, Names{"a"});
+  EXPECT_TRUE(verdict.members.empty());
+}
+
+TEST(ShardRecordTest, AMemberThatTellsSoOfHostAfterHostIsToBlameItself) {
+  ShardRecord record;
+  Fail(record, "d", "a", 1, 3);
+  EXPECT_EQ(record.Judge(200.0, kHere).hosts, Names{"a"});
+  Fail(record, "d", "b", 4, 3);
+  const auto verdict = record.Judge(400.0, kHere);
+  EXPECT_EQ(verdict.members, Names{"d"});
+  EXPECT_TRUE(verdict.hosts.empty()) << "who tells so is not believed any more";
+}
+
+TEST(ShardRecordTest, AMemberIsNotToBlameForWhatOthersTellTooOrForWhoIsGone) {
+  ShardRecord record;
+  Fail(record, "d", "a", 1, 3);
+  Fail(record, "d", "b", 4, 3);
+  EXPECT_TRUE(record.Judge(400.0, {"b", "c", "d"}).members.empty());
+  EXPECT_TRUE(record.Add({400.0, 6, "c", "b"}));
+  EXPECT_TRUE(record.Judge(400.0, kHere).members.empty());
+}
+
+TEST(ShardRecordTest, WhatWasLongAgoIsForgotten) {
+  ShardRecord record;
+  Fail(record, "b", "a", 1, 3);
+  EXPECT_TRUE(record.Judge(60.0 + ShardRecord::kWindowSeconds + 1.0, kHere).hosts.empty());
+}
+
+TEST(ShardRecordTest, AnAttemptCountsOnceWhoeverTellsOfItAndHoweverOften) {
+  ShardRecord record;
+  for (const char* member : {"b", "c", "d"}) {
+    EXPECT_TRUE(record.Add({1.0, 7, member, "a"}));
+    EXPECT_FALSE(record.Add({2.0, 7, member, "a"}));
+  }
+  EXPECT_TRUE(record.Judge(3.0, kHere).hosts.empty());
+}
+
+TEST(ShardRecordTest, AHostThatIsSilentToSeveralOrToTheOnlyOneNeedNotBeTriedAgain) {
+  ShardRecord record;
+  record.Add({1.0, 1, "b", "a", /*silent=*/true});
+  EXPECT_TRUE(record.Judge(1.0, kHere).hosts.empty());
+  EXPECT_EQ(record.Judge(1.0, {"a", "b"}).hosts, Names{"a"}) << "there is no other to ask";
+  record.Add({1.0, 1, "c", "a", /*silent=*/true});
+  EXPECT_EQ(record.Judge(1.0, kHere).hosts, Names{"a"});
+  record.Add({1.0, 1, "d", "d", /*silent=*/true});
+  EXPECT_EQ(record.Judge(1.0, kHere).hosts, (Names{"a", "d"})) << "it says so itself";
+}
+
+}  // namespace
+}  // namespace motley::cluster
