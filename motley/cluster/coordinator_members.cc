@@ -105,7 +105,8 @@ std::vector<SessionPtr> Coordinator::Impl::Joiners() const {
   std::vector<SessionPtr> joiners;
   for (const SessionPtr& session : desk_.sessions()) {
     const bool member = std::find(members_.begin(), members_.end(), session) != members_.end();
-    if (session->ready && !session->leaving && !session->closed() && !member) {
+    if (session->ready && !session->leaving && !session->closed() && !member &&
+        !shard_record_.Barred(clock_.Now(), session->name)) {
       joiners.push_back(session);
     }
   }

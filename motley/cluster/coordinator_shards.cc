@@ -116,6 +116,7 @@ void Coordinator::Impl::JudgeShards() {
 // --- Forming ------------------------------------------------------------------------------------
 
 bool Coordinator::Impl::FormShards() {
+  shards_generation_ = 0;  // what failed before is not what fails now
   shards_formed_ = FillRanges() && ConnectMembers();
   // When everybody is here, somebody does not reach somebody.
   const auto gone = [](const SessionPtr& member) { return member->closed(); };
@@ -302,8 +303,8 @@ bool Coordinator::Impl::HearOfHosts(Group& group) {
       std::exchange(group.heard, true)) {
     return false;
   }
-  group.limit = clock_.Now() + ShardPatience(options_.heartbeat_seconds, model_.parts()) +
-                kAnswerSeconds + 2.0 * options_.heartbeat_seconds;
+  group.limit = clock_.Now() + ShardPatience(options_.heartbeat_seconds) + kAnswerSeconds +
+                2.0 * options_.heartbeat_seconds;
   return true;
 }
 

@@ -270,6 +270,9 @@ base::Status Desk::OnReport(const SessionPtr& session, const proto::Report& repo
   {
     const std::lock_guard lock(mutex_);
     inbox_.push_back({session, report, /*closed=*/false});
+    if (report.has_failed()) {
+      inbox_.back().report.mutable_failed()->set_message(Printable(report.failed().message()));
+    }
   }
   news_.notify_all();
   return {};

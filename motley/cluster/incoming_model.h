@@ -25,6 +25,8 @@ class IncomingModel {
   base::Status Take(const proto::Part& part);
   // Whether the whole state of `key` is here.
   bool Complete(const StepKey& key) const { return key_ == key && missing_ == 0; }
+  // Its parts that are not; -1 when none is.
+  std::int64_t Missing(const StepKey& key) const { return key_ == key ? missing_ : -1; }
 
   // Whether all of its weights and statistics are here that belong to this range.
   bool HasRange(const StepKey& key, int range) const;

@@ -240,12 +240,16 @@ base::Status Member::Await(const IncomingModel& incoming, const StepKey& key) {
 base::Status Member::AwaitNext(const StepKey& key) {
   // Who had no share gets all of it from the coordinator.
   if (!pending_->contributes || links_.empty()) return Await(*incoming_, key);
-  const double limit = clock_.Now() + ShardPatience(joined_.heartbeat_seconds(), *parts_);
+  const double patience = ShardPatience(joined_.heartbeat_seconds());
+  double came = clock_.Now();  // the last part
   bool told = false;
   std::unique_lock lock(mutex_);
+  std::int64_t missing = incoming_->Missing(key);
   while (!incoming_->Complete(key)) {
     if (cancel_ || lost_) return base::Cancelled("a newer generation has begun");
-    if (!told && clock_.Now() > limit) told = NameSilentHosts(key);
+    const std::int64_t before = std::exchange(missing, incoming_->Missing(key));
+    if (missing != before) came = clock_.Now();
+    if (!told && clock_.Now() > came + patience) told = NameSilentHosts(key);
     changed_.wait_for(lock, kLook);
   }
   return {};

@@ -14,14 +14,12 @@ namespace {
 constexpr auto kConnectTime = std::chrono::seconds(5);
 constexpr double kLinkSeconds = 1.0;
 constexpr auto kKeepalive = std::chrono::seconds(20);
-constexpr double kLeastPatience = 5.0, kPatienceBeats = 10.0, kSlowestBytesPerSecond = 1e6;
+constexpr double kLeastPatience = 5.0, kPatienceBeats = 10.0;
 
 }  // namespace
 
-double ShardPatience(double heartbeat_seconds, const Parts& parts) {
-  const auto bytes = static_cast<double>(parts.floats()) * sizeof(float);
-  return std::max(kLeastPatience, kPatienceBeats * heartbeat_seconds) +
-         bytes / kSlowestBytesPerSecond;
+double ShardPatience(double heartbeat_seconds) {
+  return std::max(kLeastPatience, kPatienceBeats * heartbeat_seconds);
 }
 
 base::Result<std::unique_ptr<ShardLink>> ShardLink::Open(const proto::Shards::Shard& shard,

@@ -17,9 +17,9 @@
 
 namespace motley::cluster {
 
-// How long a member waits for its model before it names the hosts that keep it waiting: much longer
-// than a host needs that is well, also behind a slow network.
-double ShardPatience(double heartbeat_seconds, const Parts& parts);
+// How long a member waits for a part of its model before it names the hosts that keep it waiting:
+// much longer than a part takes, also behind a slow network.
+double ShardPatience(double heartbeat_seconds);
 
 // A member's connection to the host of one range of the model: gradients there, weights back.
 //

@@ -15,8 +15,8 @@ bool Contains(const std::vector<std::string>& names, const std::string& name) {
 
 bool ShardRecord::Add(Failure failure) {
   for (const Failure& one : failures_) {
-    if (one.generation == failure.generation && one.member == failure.member &&
-        one.host == failure.host) {
+    if (one.member == failure.member && one.host == failure.host &&
+        (one.generation == failure.generation || failure.time - one.time < kSameSeconds)) {
       return false;
     }
   }
@@ -26,14 +26,24 @@ bool ShardRecord::Add(Failure failure) {
 
 ShardRecord::Verdict ShardRecord::Judge(double now, const std::vector<std::string>& here) {
   std::erase_if(failures_, [&](const Failure& one) { return one.time < now - kWindowSeconds; });
+  std::erase_if(barred_, [&](const auto& one) { return one.second < now - kWindowSeconds; });
+  std::set<std::string> tellers;
+  for (const Failure& one : failures_) tellers.insert(one.member);
   Verdict verdict;
-  for (const std::string& name : here) {
-    if (BlameMember(name, here)) verdict.members.push_back(name);
+  for (const std::string& name : tellers) {
+    if (!BlameMember(name, here)) continue;
+    barred_.emplace(name, now);
+    if (Contains(here, name)) verdict.members.push_back(name);
   }
   for (const std::string& name : here) {
-    if (BlameHost(name, here, verdict.members)) verdict.hosts.push_back(name);
+    if (BlameHost(name, here)) verdict.hosts.push_back(name);
   }
   return verdict;
+}
+
+bool ShardRecord::Barred(double now, const std::string& name) const {
+  const auto found = barred_.find(name);
+  return found != barred_.end() && found->second >= now - kWindowSeconds;
 }
 
 bool ShardRecord::BlameMember(const std::string& member,
@@ -49,14 +59,13 @@ bool ShardRecord::BlameMember(const std::string& member,
   return std::ssize(attempts) >= kMaxOfMember;
 }
 
-bool ShardRecord::BlameHost(const std::string& host, const std::vector<std::string>& here,
-                            const std::vector<std::string>& liars) const {
+bool ShardRecord::BlameHost(const std::string& host, const std::vector<std::string>& here) const {
   std::set<std::uint64_t> attempts;
   std::set<std::string> unserved;
   for (const Failure& one : failures_) {
-    if (one.host != host || Contains(liars, one.member)) continue;
+    if (one.host != host || barred_.contains(one.member)) continue;
     attempts.insert(one.generation);
-    if (one.silent) unserved.insert(one.member);
+    if (one.silent && Contains(here, one.member)) unserved.insert(one.member);
   }
   const auto enough = std::min<std::ptrdiff_t>(2, std::ssize(here) - 1);
   return std::ssize(attempts) >= kMaxOfHost || unserved.contains(host) ||

@@ -2,6 +2,7 @@
 #define MOTLEY_CLUSTER_SHARD_RECORD_H_
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@ namespace motley::cluster {
 class ShardRecord {
  public:
   static constexpr double kWindowSeconds = 600.0;  // for which a failure is remembered
+  static constexpr double kSameSeconds = 1.0;      // in which it is told again in a new attempt
   // Attempts that a host may fail in, and of which a member alone may tell such things.
   static constexpr int kMaxOfHost = 3, kMaxOfMember = 6;
 
@@ -27,7 +29,7 @@ class ShardRecord {
     std::string member, host;
     bool silent = false;  // connected, and nothing comes
   };
-  // False when the member has told this of the host in this attempt before.
+  // False when the member has told this of the host in this attempt, or just before it.
   bool Add(Failure failure);
 
   struct Verdict {
@@ -36,13 +38,15 @@ class ShardRecord {
   // Who is to blame of those who are here. A host that is silent to two of them, to the only other
   // one, or to itself need not be tried again.
   Verdict Judge(double now, const std::vector<std::string>& here);
+  // Whether it was to blame as a member, and must stay away for a while. It is not believed then.
+  bool Barred(double now, const std::string& name) const;
 
  private:
   bool BlameMember(const std::string& member, const std::vector<std::string>& here) const;
-  bool BlameHost(const std::string& host, const std::vector<std::string>& here,
-                 const std::vector<std::string>& liars) const;
+  bool BlameHost(const std::string& host, const std::vector<std::string>& here) const;
 
   std::vector<Failure> failures_;
+  std::map<std::string, double> barred_;  // since when
 };
 
 }  // namespace motley::cluster

@@ -13,7 +13,10 @@ namespace {
 constexpr std::int64_t kSettleSteps = 2, kLongestLook = 160;
 // When the medians of these differ by more, the plan is refined, if that is worth anything.
 constexpr double kSpread = 0.02, kRefinementGain = 1.002;
-constexpr double kSure = 2.0;  // standard errors of each of two devices
+// Standard errors of each of two devices, and of the two outermost of very many.
+double SureErrors(std::size_t devices) {
+  return std::max(2.0, std::sqrt(2.0 * std::log(static_cast<double>(devices))));
+}
 // A step is never shorter than computing and communication of each of its devices, but a few are
 // told wrong.
 constexpr std::size_t kWrongPart = 10;
@@ -52,6 +55,7 @@ double Balancer::Spread() const {
 }
 
 double Balancer::SureSpread() const {
+  const double sure = SureErrors(devices_.size());
   double widest = 0.0;
   for (int group = 0; group < Groups(); ++group) {
     // Each at the end of what its median may be that brings it nearer to the others.
@@ -59,7 +63,7 @@ double Balancer::SureSpread() const {
     double first = 0.0, last = 0.0;
     for (const Device& device : devices_) {
       if (device.group != group || device.compute.empty()) continue;
-      const double median = Median(device.compute), doubt = kSure * DoubtOf(device.ratios);
+      const double median = Median(device.compute), doubt = sure * DoubtOf(device.ratios);
       if (median * (1.0 + doubt) < first_most) first_most = median * (1.0 + doubt), first = median;
       if (median * (1.0 - doubt) > last_least) last_least = median * (1.0 - doubt), last = median;
     }

@@ -46,6 +46,30 @@ TEST(ShardRecordTest, AMemberIsNotToBlameForWhatOthersTellTooOrForWhoIsGone) {
   EXPECT_TRUE(record.Judge(400.0, kHere).members.empty());
 }
 
+TEST(ShardRecordTest, WhoIsToBlameStaysAwayForAWhileAndIsNotBelievedWhenItIsGone) {
+  ShardRecord record;
+  Fail(record, "d", "a", 1, 3);
+  Fail(record, "d", "b", 4, 3);
+  EXPECT_EQ(record.Judge(400.0, kHere).members, Names{"d"});
+  EXPECT_TRUE(record.Barred(400.0, "d"));
+  EXPECT_FALSE(record.Barred(400.0, "a"));
+  EXPECT_TRUE(record.Judge(410.0, {"a", "b", "c"}).hosts.empty());
+  EXPECT_FALSE(record.Barred(410.0 + ShardRecord::kWindowSeconds + 1.0, "d"));
+}
+
+TEST(ShardRecordTest, WhoIsGoneDoesNotCountAmongThoseThatAHostIsSilentTo) {
+  ShardRecord record;
+  record.Add({1.0, 1, "b", "a", /*silent=*/true});
+  EXPECT_TRUE(record.Judge(1.0, {"a", "c"}).hosts.empty());
+}
+
+TEST(ShardRecordTest, WhatIsToldAgainAtOnceInANewAttemptCountsOnce) {
+  ShardRecord record;
+  EXPECT_TRUE(record.Add({1.0, 1, "b", "a"}));
+  EXPECT_FALSE(record.Add({1.5, 2, "b", "a"}));
+  EXPECT_TRUE(record.Add({3.0, 3, "b", "a"}));
+}
+
 TEST(ShardRecordTest, WhatWasLongAgoIsForgotten) {
   ShardRecord record;
   Fail(record, "b", "a", 1, 3);
