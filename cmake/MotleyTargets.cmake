@@ -31,8 +31,9 @@ function(motley_test name)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE
     ${ARG_DEPS} GTest::gtest GTest::gtest_main motley_warnings motley_sanitizers)
-  # Nobody waits for a test's own code, but everybody for the compiler: a quarter less.
-  target_compile_options(${name} PRIVATE -O1)
+  # Nobody waits for a test's own code, but everybody for the compiler: a quarter less, under ASan
+  # two thirds.
+  target_compile_options(${name} PRIVATE $<IF:$<BOOL:${MOTLEY_SANITIZE}>,-O0,-O1>)
   foreach(source ${ARG_SOURCES})
     set_property(GLOBAL APPEND PROPERTY MOTLEY_TEST_SOURCES "${CMAKE_CURRENT_SOURCE_DIR}/${source}")
   endforeach()
