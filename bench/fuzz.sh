@@ -19,7 +19,7 @@ for fuzzer in build/asan/tests/fuzz/*_fuzz; do
   log=build/fuzz/$name.log
   mkdir -p "$corpus" "build/fuzz/seeds/$name"
   kinds=1
-  [ "$name" = cluster_fuzz ] && kinds=11
+  [ "$name" = cluster_fuzz ] && kinds=14
   if ! "$fuzzer" -max_total_time=$((seconds * kinds)) -rss_limit_mb=2048 -timeout=10 \
     -artifact_prefix="build/fuzz/$name-" "$corpus" "build/fuzz/seeds/$name" >"$log" 2>&1; then
     tail -40 "$log" >&2
