@@ -101,7 +101,10 @@ void Coordinator::Impl::JudgeShards() {
   }
   const ShardRecord::Verdict verdict = shard_record_.Judge(clock_.Now(), names);
   for (const std::string& name : verdict.members) {
-    desk_.SendAway(here[name], "it does not reach hosts of the model that others reach");
+    desk_.SendAway(
+        here[name],
+        "it does not reach hosts of the model that others reach: let it connect to them, "
+        "or leave cluster.shards out; it is not used for ten minutes");
   }
   for (const std::string& name : verdict.hosts) {
     if (std::exchange(here[name]->unfit, true)) continue;
