@@ -109,6 +109,15 @@ TrainOptions LinearOptions(std::int64_t batch) {
   return options;
 }
 
+void ExpectClose(const std::vector<float>& actual, const std::vector<float>& expected) {
+  ASSERT_EQ(actual.size(), expected.size());
+  float largest = 0.0F;
+  for (const float value : expected) largest = std::max(largest, std::abs(value));
+  for (std::size_t i = 0; i < actual.size(); ++i) {
+    ASSERT_NEAR(actual[i], expected[i], 1e-4F * largest) << i;
+  }
+}
+
 ScratchFolder::ScratchFolder(const std::string& name)
     : path_(testing::TempDir() + "/" + name + "_" + std::to_string(::getpid())) {
   std::filesystem::remove_all(path_);

@@ -73,6 +73,9 @@ TrainOptions LinearOptions(std::int64_t batch);
 
 graph::Model LinearModel(bool batch_norm = false);
 
+// Every element agrees to 1e-4 of the largest.
+void ExpectClose(const std::vector<float>& actual, const std::vector<float>& expected);
+
 // A new, empty folder below the test's temporary folder, removed at the end.
 class ScratchFolder {
  public:

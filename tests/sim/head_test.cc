@@ -135,21 +135,12 @@ class VirtualHeadTest : public testing::Test {
   run::TrainState state_;
 };
 
-void ExpectClose(const std::vector<float>& actual, const std::vector<float>& expected) {
-  ASSERT_EQ(actual.size(), expected.size());
-  float largest = 0.0F;
-  for (const float value : expected) largest = std::max(largest, std::abs(value));
-  for (std::size_t i = 0; i < actual.size(); ++i) {
-    ASSERT_NEAR(actual[i], expected[i], 1e-4F * largest) << i;
-  }
-}
-
 void ExpectSame(const run::TrainState& actual, const run::TrainState& expected) {
   EXPECT_EQ(actual.step, expected.step);
   EXPECT_EQ(actual.samples, expected.samples);
-  ExpectClose(actual.weights, expected.weights);
-  ExpectClose(actual.velocity, expected.velocity);
-  ExpectClose(actual.buffers, expected.buffers);
+  run::ExpectClose(actual.weights, expected.weights);
+  run::ExpectClose(actual.velocity, expected.velocity);
+  run::ExpectClose(actual.buffers, expected.buffers);
   EXPECT_NEAR(actual.test.loss, expected.test.loss, 1e-4);
 }
 

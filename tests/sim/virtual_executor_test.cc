@@ -104,15 +104,6 @@ run::TrainState OnOneDevice(std::int64_t epochs) {
       .state;
 }
 
-void ExpectClose(const std::vector<float>& actual, const std::vector<float>& expected) {
-  ASSERT_EQ(actual.size(), expected.size());
-  float largest = 0.0F;
-  for (const float value : expected) largest = std::max(largest, std::abs(value));
-  for (std::size_t i = 0; i < actual.size(); ++i) {
-    ASSERT_NEAR(actual[i], expected[i], 1e-4F * largest) << i;
-  }
-}
-
 TEST(VirtualExecutorTest, GivesTheTrajectoryOfOneDeviceForAnyShares) {
   const run::TrainState expected = OnOneDevice(2);
   for (const std::vector<std::int64_t>& shares :
@@ -126,8 +117,8 @@ TEST(VirtualExecutorTest, GivesTheTrajectoryOfOneDeviceForAnyShares) {
     const run::TrainReport report = scene.Run(controller);
     EXPECT_EQ(report.state.step, expected.step);
     EXPECT_EQ(report.state.samples, expected.samples);
-    ExpectClose(report.state.weights, expected.weights);
-    ExpectClose(report.state.velocity, expected.velocity);
+    run::ExpectClose(report.state.weights, expected.weights);
+    run::ExpectClose(report.state.velocity, expected.velocity);
     EXPECT_NEAR(report.test.loss, expected.test.loss, 1e-4);
   }
 }
