@@ -1,7 +1,10 @@
-# motley_library(NAME SOURCES … PUBLIC … PRIVATE …): the static library motley_NAME, alias
+# motley_library(NAME SOURCES … PUBLIC … PRIVATE … [BUSY]): the static library motley_NAME, alias
 # motley::NAME. The folder's sources are listed, never globbed.
+#
+# BUSY: tests and fuzzers spend their time here, so it is optimised under ASan as well, where the
+# rest is not: compiling it takes half as long, and running it hardly longer.
 function(motley_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  cmake_parse_arguments(ARG "BUSY" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
   add_library(motley_${name} STATIC ${ARG_SOURCES})
   add_library(motley::${name} ALIAS motley_${name})
   set_target_properties(motley_${name} PROPERTIES EXPORT_NAME ${name})
@@ -11,6 +14,9 @@ function(motley_library name)
   target_link_libraries(motley_${name}
     PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE}
            $<BUILD_INTERFACE:motley_warnings> $<BUILD_INTERFACE:motley_sanitizers>)
+  if(ARG_BUSY AND MOTLEY_SANITIZE STREQUAL "address")
+    target_compile_options(motley_${name} PRIVATE -O1)
+  endif()
 endfunction()
 
 # Everything that the sanitizer builds run, so that they build nothing else.
@@ -31,9 +37,11 @@ function(motley_test name)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE
     ${ARG_DEPS} GTest::gtest GTest::gtest_main motley_warnings motley_sanitizers)
-  # Nobody waits for a test's own code, but everybody for the compiler: a quarter less, under ASan
-  # two thirds.
-  target_compile_options(${name} PRIVATE $<IF:$<STREQUAL:${MOTLEY_SANITIZE},address>,-O0,-O1>)
+  # Nobody waits for a test's own code, but everybody for the compiler: a quarter less. ASan's
+  # preset optimises even less.
+  if(NOT MOTLEY_SANITIZE STREQUAL "address")
+    target_compile_options(${name} PRIVATE -O1)
+  endif()
   foreach(source ${ARG_SOURCES})
     set_property(GLOBAL APPEND PROPERTY MOTLEY_TEST_SOURCES "${CMAKE_CURRENT_SOURCE_DIR}/${source}")
   endforeach()

@@ -117,11 +117,11 @@ class Bench:
 
     def best_torch(self, row, start, threads=THREADS):
         """The configuration in which PyTorch is fastest, of so many threads: {threads, layout}.
-        Each has two turns, because other programs may spoil one."""
+        Each has two turns, because other programs may spoil one; a look has one."""
         seconds = min(self.seconds, SEARCH_SECONDS)
         answers = [
             self.torch(row, start, count, layout, seconds)
-            for _ in range(2)
+            for _ in range(2 if self.seconds >= SEARCH_SECONDS else 1)
             for count in threads
             for layout in LAYOUTS
         ]

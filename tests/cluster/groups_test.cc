@@ -127,18 +127,18 @@ TEST(GroupsTest, AGroupGoesOnWithoutAMemberThatDies) {
 }
 
 TEST(GroupsTest, AWorkerMayJoinAndLeaveWhileTheOthersWork) {
-  TestCluster::Options options = Groups(2, {.epochs = 6});
+  TestCluster::Options options = Groups(2, {.epochs = 3});
   options.min_workers = 2;
   TestCluster cluster(options);
   for (int i = 0; i < 2; ++i) {
-    cluster.AddWorker({.name = "w" + std::to_string(i), .rank = i, .make_device = Slow(10)});
+    cluster.AddWorker({.name = "w" + std::to_string(i), .rank = i, .make_device = Slow(20)});
   }
   const auto report = cluster.Run([&](std::int64_t step) {
-    if (step == 20) cluster.AddWorker({.name = "late", .rank = 2});
-    if (step == 80) cluster.Leave(0);
+    if (step == 10) cluster.AddWorker({.name = "late", .rank = 2});
+    if (step == 35) cluster.Leave(0);
   });
   ASSERT_TRUE(report.ok()) << report.status().ToString();
-  EXPECT_EQ(report->state.samples, 6 * options.job.train);
+  EXPECT_EQ(report->state.samples, 3 * options.job.train);
   EXPECT_EQ(cluster.CountTold("joined: late"), 1);
   EXPECT_EQ(cluster.CountTold("left: w0"), 1);
   EXPECT_EQ(cluster.CountTold("lost: "), 0);
@@ -188,12 +188,12 @@ void ChangeGroups(const SmallJob& job, std::int64_t every, std::int64_t deaths_e
 // MOTLEY_LONG=1: two thousand steps, some minutes (docs/benchmarks.md).
 TEST(GroupsTest, TheirNumberMayChangeWhileTheJobRuns) {
   const bool is_long = std::getenv("MOTLEY_LONG") != nullptr;
-  ChangeGroups({.epochs = is_long ? 100 : 10}, /*every=*/is_long ? 50 : 7,
-               /*deaths_every=*/is_long ? 150 : 40);
+  ChangeGroups({.epochs = is_long ? 100 : 6}, /*every=*/is_long ? 50 : 7,
+               /*deaths_every=*/is_long ? 150 : 25);
 }
 
 TEST(GroupsTest, ARunThatIsInterruptedGoesOnFromItsCheckpoint) {
-  TestCluster::Options options = Groups(3, {.epochs = 4});
+  TestCluster::Options options = Groups(3, {.epochs = 2});
   options.min_workers = 3;
   const std::filesystem::path folder = NewFolder();
   options.folder = folder;
@@ -202,11 +202,11 @@ TEST(GroupsTest, ARunThatIsInterruptedGoesOnFromItsCheckpoint) {
     EXPECT_EQ(cluster.state.step > 0, !interrupted) << "the second one goes on";
     AddWorkers(cluster, 3);
     const auto report = cluster.Run([&](std::int64_t step) {
-      if (interrupted && step == 33) cluster.interrupt = true;
+      if (interrupted && step == 13) cluster.interrupt = true;
     });
     ASSERT_TRUE(report.ok()) << report.status().ToString();
     if (interrupted) continue;
-    EXPECT_EQ(report->state.samples, 4 * options.job.train);
+    EXPECT_EQ(report->state.samples, 2 * options.job.train);
   }
   std::filesystem::remove_all(folder);
 }

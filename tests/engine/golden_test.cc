@@ -1,4 +1,5 @@
 // Training steps against those of an independent PyTorch program (tests/golden/make_golden.py).
+#include <unistd.h>
 #include <gtest/gtest.h>
 
 #include <array>
@@ -33,14 +34,21 @@ constexpr std::int64_t kClasses = 10;
 // which is the sign for the generator to go on.
 class GoldenSteps {
  public:
-  GoldenSteps(const std::string& net, const std::string& user, int steps) {
-    const auto folder = std::filesystem::path(MOTLEY_GOLDEN_FOLDER) / (net + "-" + user);
-    std::filesystem::remove_all(folder);
+  // Tests of the same net may run beside each other.
+  GoldenSteps(const std::string& net, int steps)
+      : folder_(std::filesystem::path(MOTLEY_GOLDEN_FOLDER) /
+                (net + "-" + std::to_string(getpid()))) {
     const std::string command = std::string("\"") + MOTLEY_PYTHON + "\" -B \"" +
-                                MOTLEY_GOLDEN_SCRIPT + "\" " + net + " \"" + folder.string() +
+                                MOTLEY_GOLDEN_SCRIPT + "\" " + net + " \"" + folder_.string() +
                                 "\" --steps " + std::to_string(steps);
     pipe_.reset(popen(command.c_str(), "r"));
   }
+  ~GoldenSteps() {
+    pipe_.reset();
+    std::filesystem::remove_all(folder_);
+  }
+  GoldenSteps(const GoldenSteps&) = delete;
+  GoldenSteps& operator=(const GoldenSteps&) = delete;
 
   // Empty, with a test failure, when the generator ended early or wrote something unreadable.
   std::optional<Arrays> Next() {
@@ -70,6 +78,7 @@ class GoldenSteps {
   struct Close {
     void operator()(FILE* file) const { pclose(file); }
   };
+  const std::filesystem::path folder_;
   std::unique_ptr<FILE, Close> pipe_;
 };
 
@@ -227,7 +236,7 @@ class GoldenTest : public ::testing::TestWithParam<Subject> {
 };
 
 TEST_P(GoldenTest, EachStepAgreesWithPyTorch) {
-  GoldenSteps steps(GetParam().net, GetParam().name, kSteps);
+  GoldenSteps steps(GetParam().net, kSteps);
   for (int step = 0; step < kSteps; ++step) {
     SCOPED_TRACE(::testing::Message() << "step " << step);
     const auto golden = steps.Next();
@@ -240,7 +249,7 @@ class FreeRunningGoldenTest : public GoldenTest {};
 
 TEST_P(FreeRunningGoldenTest, EndsWithTheWeightsOfPyTorch) {
   // The weights before the step after the last are those at the end.
-  GoldenSteps steps(GetParam().net, GetParam().name + "-free", kSteps + 1);
+  GoldenSteps steps(GetParam().net, kSteps + 1);
   for (int step = 0; step < kSteps; ++step) {
     const auto golden = steps.Next();
     ASSERT_TRUE(golden.has_value());

@@ -49,7 +49,7 @@ TEST_P(LanesTest, NobodyPassesABarrierBeforeEverybodyHasArrived) {
 TEST_P(LanesTest, AFailureEndsTheWaitOfTheOthersAndIsReported) {
   const int lanes = GetParam();
   LanePool pool(lanes);
-  for (int round = 0; round < 100; ++round) {
+  for (int round = 0; round < 40; ++round) {
     Barrier barrier(lanes);
     const auto work = [&](int lane) {
       try {
