@@ -1,6 +1,6 @@
 // Training steps against those of an independent PyTorch program (tests/golden/make_golden.py).
-#include <unistd.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <array>
 #include <cmath>
