@@ -11,7 +11,7 @@ namespace motley::tune {
 namespace {
 
 constexpr double kWindowSeconds = 2.0, kHurriedSeconds = 0.5;
-constexpr std::size_t kWindowSteps = 4, kHurriedSteps = 2;
+constexpr std::size_t kWindowSteps = 7, kHurriedSteps = 2;
 constexpr double kLongSeconds = 8.0;
 constexpr std::size_t kLongSteps = 16;
 // kTurns within this time or these steps: two times slow and fast again.

@@ -12,7 +12,7 @@ namespace motley::tune {
 // Watches how long a device computes against what its speed curve says, and tells a lasting change
 // from a spike.
 //
-// The pace is measured over the last 2 s and at least 4 steps: enough for a change that nobody can
+// The pace is measured over the last 2 s and at least 7 steps: enough for a change that nobody can
 // take for noise. In a hurry half a second and 2 steps do: when the kernel says that somebody else
 // wants the processor, more than is usual here. Then the fastest of them counts, so that a single
 // slow one means nothing. A small change needs 8 s and 16 steps. While nearly all of them agree, or

@@ -188,8 +188,8 @@ void ChangeGroups(const SmallJob& job, std::int64_t every, std::int64_t deaths_e
 // MOTLEY_LONG=1: two thousand steps, some minutes (docs/benchmarks.md).
 TEST(GroupsTest, TheirNumberMayChangeWhileTheJobRuns) {
   const bool is_long = std::getenv("MOTLEY_LONG") != nullptr;
-  ChangeGroups({.epochs = is_long ? 100 : 6}, /*every=*/is_long ? 50 : 7,
-               /*deaths_every=*/is_long ? 150 : 25);
+  ChangeGroups({.epochs = is_long ? 100 : 10}, /*every=*/is_long ? 50 : 7,
+               /*deaths_every=*/is_long ? 150 : 40);
 }
 
 TEST(GroupsTest, ARunThatIsInterruptedGoesOnFromItsCheckpoint) {

@@ -111,6 +111,19 @@ TEST(BalancerTest, LeavesThePlanAloneAfterOneSlowStep) {
   EXPECT_EQ(cluster.plans().size(), plans);
 }
 
+TEST(BalancerTest, LeavesThePlanAloneInABurstOfFewLongSteps) {
+  ThreeDevices cluster({.batch = 1600});  // 0.7 s
+  cluster.RunSeconds(10.0);
+  const std::size_t plans = cluster.plans().size();
+  for (int i = 0; i < 10; ++i) {
+    cluster["middle"].slowdown = 1.4;
+    cluster.RunSteps(5);
+    cluster["middle"].slowdown = 1.0;
+    cluster.RunSeconds(12.0);
+  }
+  EXPECT_EQ(cluster.plans().size(), plans);
+}
+
 TEST(BalancerTest, LeavesThePlanAloneInNoise) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     ThreeDevices cluster({.batch = 700}, seed);

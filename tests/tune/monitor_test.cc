@@ -32,11 +32,11 @@ TEST(MonitorTest, SaysNothingBeforeItHasSeenEnough) {
   EXPECT_DOUBLE_EQ(monitor.Pace(false), 1.0);
 }
 
-TEST(MonitorTest, NeedsFourStepsHoweverLongTheyTake) {
+TEST(MonitorTest, NeedsSevenStepsHoweverLongTheyTake) {
   Monitor monitor;
-  for (int i = 0; i < 3; ++i) monitor.Add(10.0 * i, 2.0, 0.0);
+  for (int i = 0; i < 6; ++i) monitor.Add(10.0 * i, 2.0, 0.0);
   EXPECT_FALSE(monitor.Ready(false));
-  monitor.Add(30.0, 2.0, 0.0);
+  monitor.Add(60.0, 2.0, 0.0);
   ASSERT_TRUE(monitor.Ready(false));
   EXPECT_DOUBLE_EQ(monitor.Pace(false), 2.0);
 }
