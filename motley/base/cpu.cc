@@ -1,6 +1,7 @@
 #include "motley/base/cpu.h"
 
 #include <algorithm>
+#include <ctime>
 #include <fstream>
 #include <sstream>
 
@@ -44,6 +45,12 @@ std::string CpuModel() {
   std::ostringstream text;
   text << std::ifstream("/proc/cpuinfo").rdbuf();
   return CpuModelFrom(text.str());
+}
+
+double ThreadSeconds() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
 }  // namespace motley::base

@@ -14,6 +14,9 @@ std::string CpuModelFrom(std::string_view cpuinfo);
 // Of this machine's first core.
 std::string CpuModel();
 
+// Seconds of a processor that this thread has used.
+double ThreadSeconds();
+
 }  // namespace motley::base
 
 #endif  // MOTLEY_BASE_CPU_H_

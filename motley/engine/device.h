@@ -36,6 +36,9 @@ struct StepRequest {
   double deadline = std::numeric_limits<double>::infinity();
   // Becomes true when nobody wants the result any more.
   const std::atomic<bool>* cancel = nullptr;
+  // Called by each of the device's threads again and again between two parts of its work, if
+  // Device::pauses(): the time to sleep, when the device is to look slower.
+  std::function<void()> on_pause;
   // Announces that gradient[offset, offset + count) is final while the rest is still being
   // computed. Called from any of the device's threads, at most once per element, not concurrently.
   // Before the deadline only when the step will not stop at it any more.
@@ -111,6 +114,9 @@ class Device {
   virtual const graph::Graph& graph() const = 0;
   // "native", "reference", "torch:cpu", …
   virtual std::string kind() const = 0;
+
+  // Whether a step calls on_pause, and tells the processor's seconds.
+  virtual bool pauses() const { return false; }
 
   virtual base::Result<StepResult> Step(const StepRequest& request) = 0;
   virtual base::Result<StepResult> Forward(const ForwardRequest& request) = 0;

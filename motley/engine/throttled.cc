@@ -8,10 +8,13 @@
 #include <thread>
 #include <utility>
 
+#include "motley/base/cpu.h"
+
 namespace motley::engine {
 namespace {
 
-// How long a sleeping device takes to see that nobody wants its result.
+// How long a sleeping device takes to see that nobody wants its result, and how far it works ahead
+// of the slower one before it sleeps.
 constexpr double kLookSeconds = 0.01;
 
 // The speed at `time`, and until when it stays so.
@@ -42,7 +45,9 @@ class Throttled final : public Device {
     const double begin = clock_.Now();
     StepRequest inner = request;
     inner.on_bucket = {};
-    if (std::isfinite(request.deadline)) {
+    if (device_->pauses()) {
+      inner.on_pause = [&] { Pause(begin, request); };
+    } else if (std::isfinite(request.deadline)) {
       inner.deadline = begin + pace_.WorkWithin(begin, request.deadline);
     }
     // What it waits for the head of its net is no work.
@@ -82,15 +87,32 @@ class Throttled final : public Device {
   std::vector<LayerTime> profile() const override { return device_->profile(); }
 
  private:
-  // Until the work that began at `begin` is done, and at least until `until`.
-  void Sleep(double begin, double until, const std::atomic<bool>* cancel,
-             StepResult& result) const {
-    const double work = result.cpu_seconds > 0.0 ? result.cpu_seconds / threads_ : result.seconds;
-    const double end = std::max(until, pace_.FinishTime(begin, work));
+  // Of a thread in the middle of a step: sleeps when it is ahead of the slower device.
+  void Pause(double begin, const StepRequest& request) const {
+    struct Mark {
+      const Throttled* device = nullptr;
+      double begin = 0.0;    // of the step
+      double seconds = 0.0;  // that the thread had used at its first pause in it
+    };
+    thread_local Mark mark;
+    const double used = base::ThreadSeconds();
+    if (mark.device != this || mark.begin != begin) mark = {this, begin, used};
+    const double end = std::min(request.deadline, pace_.FinishTime(begin, used - mark.seconds));
+    if (end - clock_.Now() > kLookSeconds) SleepUntil(end, request.cancel);
+  }
+
+  void SleepUntil(double end, const std::atomic<bool>* cancel) const {
     for (double now = clock_.Now(); now < end; now = clock_.Now()) {
       if (cancel != nullptr && cancel->load()) break;
       std::this_thread::sleep_for(std::chrono::duration<double>(std::min(end - now, kLookSeconds)));
     }
+  }
+
+  // Until the work that began at `begin` is done, and at least until `until`.
+  void Sleep(double begin, double until, const std::atomic<bool>* cancel,
+             StepResult& result) const {
+    const double work = result.cpu_seconds > 0.0 ? result.cpu_seconds / threads_ : result.seconds;
+    SleepUntil(std::max(until, pace_.FinishTime(begin, work)), cancel);
     result.seconds = clock_.Now() - begin;
   }
 

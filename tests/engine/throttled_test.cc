@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "device_contract.h"
+#include "motley/base/cpu.h"
 #include "motley/base/rng.h"
 #include "motley/engine/native/native_device.h"
 
@@ -165,6 +166,61 @@ TEST(ThrottledTest, GivesTheDeviceOnlyTheTimeThatTheSlowerOneHas) {
   request.deadline = std::numeric_limits<double>::infinity();
   ASSERT_TRUE(device->Step(request).ok());
   EXPECT_TRUE(std::isinf(seen.deadline));
+}
+
+// Works for some milliseconds of the processor at a time, and pauses in between.
+class Worker final : public Device {
+ public:
+  const graph::Graph& graph() const override { return *graph_; }
+  std::string kind() const override { return "worker"; }
+  bool pauses() const override { return true; }
+  base::Result<StepResult> Step(const StepRequest& request) override {
+    const double begin = base::ThreadSeconds();
+    StepResult result;
+    for (; result.samples_done < request.batch->size(); ++result.samples_done) {
+      request.on_pause();
+      if (kClock.Now() >= request.deadline) break;
+      worked_at.push_back(kClock.Now());
+      for (const double until = base::ThreadSeconds() + 0.005; base::ThreadSeconds() < until;) {
+      }
+    }
+    result.cpu_seconds = base::ThreadSeconds() - begin;
+    return result;
+  }
+  base::Result<StepResult> Forward(const ForwardRequest&) override { return StepResult{}; }
+
+  std::vector<double> worked_at;
+
+ private:
+  const SharedGraph graph_ = GraphNamed(kWithoutBatchNorm);
+};
+
+TEST(ThrottledTest, SleepsBetweenThePartsOfADeviceThatPauses) {
+  data::Batch batch;
+  batch.labels = {0, 1, 2, 3};
+  auto inner = std::make_unique<Worker>();
+  const Worker& seen = *inner;
+  const auto device = Throttle(std::move(inner), 0.1);
+  const double before = kClock.Now();
+  const auto result = device->Step(RequestFor(batch));
+  ASSERT_TRUE(result.ok());
+  EXPECT_GE(result->seconds, 0.2);
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_GE(seen.worked_at[i] - before, 0.05 * static_cast<double>(i)) << i;
+  }
+}
+
+TEST(ThrottledTest, ADeviceThatPausesStopsAtTheDeadlineWithWhatTheSlowerOneHasDone) {
+  data::Batch batch;
+  batch.labels = {0, 1, 2, 3};
+  const auto device = Throttle(std::make_unique<Worker>(), 0.1);
+  StepRequest request = RequestFor(batch);
+  request.deadline = kClock.Now() + 0.12;  // two of them, and a part
+  const auto result = device->Step(request);
+  ASSERT_TRUE(result.ok());
+  EXPECT_GE(kClock.Now(), request.deadline);
+  EXPECT_GE(result->samples_done, 1);
+  EXPECT_LE(result->samples_done, 3);
 }
 
 TEST(ThrottledTest, WakesUpWhenNobodyWantsTheResultAnyMore) {

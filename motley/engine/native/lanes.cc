@@ -5,12 +5,12 @@
 #include <pthread.h>
 #include <sched.h>
 
-#include <ctime>
 #include <limits>
 #include <system_error>
 #include <utility>
 
 #include "motley/base/check.h"
+#include "motley/base/cpu.h"
 
 // Of the OpenMP runtime that oneDNN is linked with; the compiler's own omp.h may mean another one.
 extern "C" void omp_set_num_threads(int threads);
@@ -18,12 +18,6 @@ extern "C" void omp_set_num_threads(int threads);
 namespace motley::engine::native {
 
 namespace {
-
-double ThreadSeconds() {
-  timespec time{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
 
 void StayOn(std::thread& thread, int core) {
   cpu_set_t set;
@@ -143,7 +137,7 @@ void LanePool::Remember(std::exception_ptr failure, bool is_reason) {
 void LanePool::Attempt(int lane, const std::function<void(int)>& work) {
   std::exception_ptr failure;
   bool is_reason = true;
-  const double before = ThreadSeconds();
+  const double before = base::ThreadSeconds();
   try {
     work(lane);
   } catch (const Abandoned&) {
@@ -152,7 +146,7 @@ void LanePool::Attempt(int lane, const std::function<void(int)>& work) {
   } catch (...) {
     failure = std::current_exception();
   }
-  const double used = ThreadSeconds() - before;
+  const double used = base::ThreadSeconds() - before;
   const std::lock_guard lock(mutex_);
   cpu_seconds_ += used;
   if (failure != nullptr) Remember(std::move(failure), is_reason);

@@ -54,6 +54,7 @@ class NativeDevice final : public Device {
 
   const graph::Graph& graph() const override { return *graph_; }
   std::string kind() const override { return "native"; }
+  bool pauses() const override { return true; }
   Result<StepResult> Step(const StepRequest& request) override;
   Result<StepResult> Forward(const ForwardRequest& request) override;
   std::map<std::string, std::string> kernel_choices() const override {
@@ -304,6 +305,7 @@ LaneRun NativeDevice::TrainingRun(const StepRequest& request, Round& round, int 
   run.factors = gradients_.factors();
   run.barrier = LanesMeet() ? &round.barrier : nullptr;
   const auto cancelled = [&request] {
+    if (request.on_pause) request.on_pause();
     return request.cancel != nullptr && request.cancel->load(std::memory_order_relaxed);
   };
   // A batch norm over everything leaves nothing to return at a deadline but all or nothing. Once
@@ -317,6 +319,7 @@ LaneRun NativeDevice::TrainingRun(const StepRequest& request, Round& round, int 
 }
 
 bool NativeDevice::MustStop(const StepRequest& request) const {
+  if (request.on_pause) request.on_pause();
   if (request.cancel != nullptr && request.cancel->load(std::memory_order_relaxed)) return true;
   return clock_.Now() >= request.deadline;
 }
