@@ -15,7 +15,7 @@ namespace {
 
 // A new plan is worth its trouble when the step gets so much shorter, for so long, and the last one
 // is so old.
-constexpr double kGain = 1.05, kSureSeconds = 0.3, kRestSeconds = 2.0;
+constexpr double kGain = 1.05, kSureSeconds = 0.15, kRestSeconds = 2.0;
 constexpr std::int64_t kRestSteps = 4;
 // A change that the median of seven steps with 5 % of noise does not show by accident (a logarithm).
 // The mean of an unsteady device moves more.
