@@ -4,8 +4,11 @@
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server_builder.h>
 
+#include <algorithm>
 #include <thread>
 #include <utility>
+
+#include "motley/data/pooled_dataset.h"
 
 namespace motley::cluster {
 namespace {
@@ -166,7 +169,8 @@ grpc::Status Service::Samples(grpc::ServerContext* context, const proto::Samples
   if (!session.ok()) return Refuse(caller, "samples", session.status());
   traffic_.Control(ByteSize(*request));
   const base::Status status = handler_.Samples(*request, [&](const proto::SamplesReply& reply) {
-    traffic_.PublicData(ByteSize(reply));
+    const bool own = std::any_of(reply.ids().begin(), reply.ids().end(), data::IsPrivate);
+    own ? traffic_.PrivateData(ByteSize(reply)) : traffic_.PublicData(ByteSize(reply));
     return writer->Write(reply);
   });
   return status.ok() ? grpc::Status::OK : Refuse(caller, "samples", status);

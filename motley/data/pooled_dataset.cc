@@ -14,8 +14,6 @@ constexpr int kIndexBits = 40;
 constexpr SampleId kIndex = (SampleId{1} << kIndexBits) - 1;
 constexpr std::uint64_t kName = (std::uint64_t{1} << (63 - kIndexBits)) - 1;
 
-bool IsPrivate(SampleId id) { return (id & kPrivate) != 0; }
-
 std::uint64_t NameKey(const std::string& name) {
   std::uint64_t key = 1;
   for (const char c : name) key = base::Key({key, static_cast<std::uint64_t>(c)});
@@ -23,6 +21,8 @@ std::uint64_t NameKey(const std::string& name) {
 }
 
 }  // namespace
+
+bool IsPrivate(SampleId id) { return (id & kPrivate) != 0; }
 
 SampleId FirstPrivateId(const std::string& device) {
   return kPrivate | (NameKey(device) & kName) << kIndexBits;

@@ -12,6 +12,7 @@ namespace motley::data {
 // The id of the first private sample of a device; the others follow. Another device has other ids,
 // so that the random choices about its samples are others.
 SampleId FirstPrivateId(const std::string& device);
+bool IsPrivate(SampleId id);
 // What the order of a device's private samples is keyed by, instead of the job's seed.
 std::uint64_t PrivateSeed(std::uint64_t seed, const std::string& device);
 

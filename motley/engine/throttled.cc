@@ -57,6 +57,7 @@ class Throttled final : public Device {
         const double came = clock_.Now();
         const bool answered = request.on_boundary(crossing);
         const double went = clock_.Now() - came;
+        OfThisThread(begin).waited += went;
         for (double least = waited; went < least && !waited.compare_exchange_weak(least, went);) {
         }
         return answered;
@@ -87,18 +88,28 @@ class Throttled final : public Device {
   std::vector<LayerTime> profile() const override { return device_->profile(); }
 
  private:
+  // What a thread has done in a step.
+  struct Mark {
+    const Throttled* device = nullptr;
+    double begin = 0.0;   // of the step
+    double before = 0.0;  // seconds of the processor that it had used at its first pause in it
+    double waited = 0.0;  // for the head of the net
+  };
+  // The device's threads live longer than a step, and belong to it alone.
+  Mark& OfThisThread(double begin) const {
+    thread_local Mark mark;
+    if (mark.device != this || mark.begin != begin)
+      mark = {this, begin, base::ThreadSeconds(), 0.0};
+    return mark;
+  }
+
   // Of a thread in the middle of a step: sleeps when it is ahead of the slower device.
   void Pause(double begin, const StepRequest& request) const {
-    struct Mark {
-      const Throttled* device = nullptr;
-      double begin = 0.0;    // of the step
-      double seconds = 0.0;  // that the thread had used at its first pause in it
-    };
-    thread_local Mark mark;
-    const double used = base::ThreadSeconds();
-    if (mark.device != this || mark.begin != begin) mark = {this, begin, used};
-    const double end = std::min(request.deadline, pace_.FinishTime(begin, used - mark.seconds));
-    if (end - clock_.Now() > kLookSeconds) SleepUntil(end, request.cancel);
+    const Mark& mark = OfThisThread(begin);
+    const double due = pace_.FinishTime(begin + mark.waited, base::ThreadSeconds() - mark.before);
+    if (due - clock_.Now() > kLookSeconds) {
+      SleepUntil(std::min(due, request.deadline), request.cancel);
+    }
   }
 
   void SleepUntil(double end, const std::atomic<bool>* cancel) const {

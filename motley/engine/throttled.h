@@ -26,9 +26,9 @@ struct Pace {
   double WorkWithin(double begin, double end) const;
 };
 
-// A slower device than `device`, in real time: sleeps again and again while it computes, if the
-// device pauses(), so that what happens on the machine meets the slower one for as long as it would
-// work; else in the end, for the rest of the time. The work counts in seconds of the processor
+// A slower device than `device`, in real time: sleeps again and again during a training step, if
+// the device pauses(), so that what happens on the machine meets the slower one for as long as it
+// would work; else in the end, for the rest of the time. The work counts in seconds of the processor
 // where the device can tell them, so that several emulated devices which share a machine do not
 // slow each other down as long as the machine has time for all.
 //

@@ -17,8 +17,8 @@ namespace {
 // is so old.
 constexpr double kGain = 1.05, kSureSeconds = 0.15, kRestSeconds = 2.0;
 constexpr std::int64_t kRestSteps = 4;
-// A change that the median of seven steps with 5 % of noise does not show by accident (a logarithm).
-// The mean of an unsteady device moves more.
+// A change that the median of seven steps with 5 % of noise does not show by accident (as a
+// logarithm). The mean of an unsteady device moves more.
 constexpr double kClear = 0.14, kClearUnsteady = 0.3;
 // A device whose last steps say nothing clear does not hold up the others for longer.
 constexpr double kLongestDoubt = 6.0;

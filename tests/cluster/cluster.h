@@ -107,7 +107,7 @@ class TestCluster {
     int shards = 1;
     int min_workers = 1;
     std::vector<std::int64_t> shares = {1};
-    double heartbeat_seconds = 0.5;
+    double heartbeat_seconds = 1.0;  // a busy machine may stand still for as long
     double predicted_seconds = 0.0;  // of a step; 0: no deadlines
     double step_seconds = 120.0;     // that a member may take at most, without a prediction
     GroupsAt groups_at = [](std::int64_t) { return 1; };

@@ -51,7 +51,7 @@ TEST_P(ShardsTest, GiveTheWeightsOfOneServer) {
   const auto report = cluster.Run();
   ASSERT_TRUE(report.ok()) << report.status().ToString();
   EXPECT_GE(cluster.CountTold(" holds range "), std::min(one.workers, one.shards - 1));
-  EXPECT_EQ(cluster.CountTold("lost: "), 0);
+  EXPECT_EQ(cluster.CountTold("lost: "), 0) << fmt::format("{}", fmt::join(cluster.told(), "\n"));
   EXPECT_EQ(cluster.CountTold("refused: "), 0);
   EXPECT_EQ(cluster.CountTold("shard_failed: "), 0);
   if (one.groups == 1) {

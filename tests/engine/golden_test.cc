@@ -44,6 +44,7 @@ class GoldenSteps {
     pipe_.reset(popen(command.c_str(), "r"));
   }
   ~GoldenSteps() {
+    std::filesystem::remove_all(folder_);  // the generator waits for its file to be gone
     pipe_.reset();
     std::filesystem::remove_all(folder_);
   }
