@@ -70,10 +70,11 @@ graph::Graph GraphOf(const SmallJob& job) {
                    .stride_w = 2,
                    .pad = graph::Padding::Same(1)});
     if (job.batch_norm) at = net.BatchNorm("norm" + name, at);
-    at = net.Relu("relu" + name, at);
+    if (!job.linear) at = net.Relu("relu" + name, at);
   }
   at = net.FullyConnected("wide", net.Flatten("flat", at), {.out_features = 400});
-  at = net.FullyConnected("out", net.Relu("relu", at), {.out_features = 10});
+  if (!job.linear) at = net.Relu("relu", at);
+  at = net.FullyConnected("out", at, {.out_features = 10});
   return std::move(net).Build(at).value();
 }
 
@@ -86,10 +87,10 @@ std::string OnnxOf(const SmallJob& job, const std::filesystem::path& folder) {
 
 // The kernels that were fastest once: others round otherwise, and this is not what is compared.
 const std::map<std::string, std::string>& KernelsOf(const SmallJob& job) {
-  static std::map<bool, std::map<std::string, std::string>> known;
+  static std::map<std::pair<bool, bool>, std::map<std::string, std::string>> known;
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
-  auto& choices = known[job.batch_norm];
+  auto& choices = known[{job.batch_norm, job.linear}];
   if (choices.empty()) {
     auto graph = std::make_shared<const graph::Graph>(GraphOf(job));
     const data::DataPair data = FirstGlyphs(job.batch, job.test);

@@ -38,7 +38,7 @@ class GroupNumberTest : public ::testing::TestWithParam<int> {};
 
 TEST_P(GroupNumberTest, ApplyTheGradientOfTheModelThatTheyRead) {
   const int groups = GetParam();
-  TestCluster::Options options = Groups(groups);
+  TestCluster::Options options = Groups(groups, {.linear = true});
   options.min_workers = groups;
   TestCluster cluster(options);
   AddWorkers(cluster, groups);
@@ -58,7 +58,7 @@ TEST_P(GroupNumberTest, ApplyTheGradientOfTheModelThatTheyRead) {
 INSTANTIATE_TEST_SUITE_P(Groups, GroupNumberTest, ::testing::Values(1, 2, 4));
 
 TEST(GroupsTest, MembersOfAGroupShareItsBatch) {
-  TestCluster::Options options = Groups(2);
+  TestCluster::Options options = Groups(2, {.linear = true});
   options.min_workers = 5;
   options.shares = {3, 1, 2, 5, 1};
   TestCluster cluster(options);

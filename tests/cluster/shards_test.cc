@@ -45,7 +45,8 @@ class ShardsTest : public ::testing::TestWithParam<ShardsCase> {};
 
 TEST_P(ShardsTest, GiveTheWeightsOfOneServer) {
   const ShardsCase& one = GetParam();
-  const TestCluster::Options options = Shards(one.shards, one.workers, one.groups);
+  const TestCluster::Options options =
+      Shards(one.shards, one.workers, one.groups, {.linear = one.groups > 1});
   TestCluster cluster(options);
   AddWorkers(cluster, one.workers);
   const auto report = cluster.Run();
