@@ -9,12 +9,24 @@ namespace motley::cluster {
 
 static_assert(std::endian::native == std::endian::little, "messages would have to be swapped");
 
+namespace {
+
+// lenet through the server, two workers with cables of 1 Gbit/s: 61.7 ms per step with its two
+// parts of at most 1 MB, SMALL with fourteen.
+std::int64_t FloatsOfAPart(std::int64_t parameters) {
+  constexpr std::int64_t kWanted = 16, kLeast = std::int64_t{1} << 14;
+  const auto even = std::bit_ceil(static_cast<std::uint64_t>(parameters / kWanted));
+  return std::clamp(static_cast<std::int64_t>(even), kLeast, Parts::kFloats);
+}
+
+}  // namespace
+
 Parts::Parts(std::int64_t parameters, std::int64_t buffers, int ranges) {
   MOTLEY_CHECK(ranges == 1 || (ranges > 1 && ranges <= parameters), "{} parameters in {} ranges",
                parameters, ranges);
-  const auto add = [this](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t at = begin; at < end; at += kFloats) {
-      parts_.push_back({at, std::min(kFloats, end - at)});
+  const auto add = [&, size = FloatsOfAPart(parameters)](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t at = begin; at < end; at += size) {
+      parts_.push_back({at, std::min(size, end - at)});
     }
   };
   for (int i = 0; i < ranges; ++i) {

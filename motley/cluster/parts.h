@@ -15,11 +15,15 @@ namespace motley::cluster {
 // is still being computed. The array is `parameters` floats and then `buffers` floats (gradient and
 // sums of statistics, or weights and running statistics); no part has some of both.
 //
+// Parts are of 1 MB, and smaller ones of small arrays: with two parts only, hardly anything would
+// happen at the same time.
+//
 // The parameters may be cut into ranges of the same size, one for each shard of the model, which no
 // part crosses. The buffers belong to the first.
 class Parts {
  public:
-  // 1 MB: below gRPC's usual limit for a message, large enough that its overhead does not count.
+  // At most 1 MB: below gRPC's usual limit for a message, large enough that its overhead does not
+  // count.
   static constexpr std::int64_t kFloats = std::int64_t{1} << 18;
 
   struct Part {

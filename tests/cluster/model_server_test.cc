@@ -413,26 +413,34 @@ TEST(PartsTest, NoPartCrossesTheEndOfARange) {
   }
 }
 
+constexpr std::int64_t kSmall = std::int64_t{1} << 14;  // the parts of a small array
+
 TEST(PartsTest, NoPartHasSomeOfBothArrays) {
-  const Parts parts(Parts::kFloats * 2 + 5, 7);
+  const Parts parts(kSmall * 2 + 5, 7);
   ASSERT_EQ(parts.count(), 4);
   EXPECT_EQ(parts.parameter_parts(), 3);
   EXPECT_EQ(parts[2].size, 5);
-  EXPECT_EQ(parts[3].offset, Parts::kFloats * 2 + 5);
-  EXPECT_EQ(parts.Holding(Parts::kFloats * 2 + 6), 3);
-  EXPECT_TRUE(parts.Find(Parts::kFloats, Parts::kFloats).ok());
-  EXPECT_FALSE(parts.Find(Parts::kFloats, 5).ok());
+  EXPECT_EQ(parts[3].offset, kSmall * 2 + 5);
+  EXPECT_EQ(parts.Holding(kSmall * 2 + 6), 3);
+  EXPECT_TRUE(parts.Find(kSmall, kSmall).ok());
+  EXPECT_FALSE(parts.Find(kSmall, 5).ok());
+}
+
+TEST(PartsTest, AnArrayHasAboutSixteenUnlessTheseAreTooSmallOrTooLarge) {
+  EXPECT_EQ(Parts(100, 0).count(), 1);
+  EXPECT_EQ(Parts(431'080, 0).count(), 14);
+  EXPECT_EQ(Parts(61'100'840, 0)[0].size, Parts::kFloats);
 }
 
 TEST(PartProgressTest, TellsEachPartOnceWhenItsLastPieceCame) {
-  const Parts parts(Parts::kFloats + 10, 3);
+  const Parts parts(kSmall + 10, 3);
   PartProgress progress(parts);
   std::vector<int> completed;
-  progress.Add(Parts::kFloats - 5, 10, completed);
+  progress.Add(kSmall - 5, 10, completed);
   EXPECT_TRUE(completed.empty());
-  progress.Add(0, Parts::kFloats - 5, completed);
+  progress.Add(0, kSmall - 5, completed);
   EXPECT_EQ(completed, std::vector<int>{0});
-  progress.Add(Parts::kFloats + 5, 8, completed);
+  progress.Add(kSmall + 5, 8, completed);
   EXPECT_EQ(completed, (std::vector<int>{0, 1, 2}));
 }
 
