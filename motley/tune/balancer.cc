@@ -465,7 +465,9 @@ plan::Plan Balancer::JudgeTrial(const plan::StepDone& step, double ratio) {
                         device.name, needed, FewSamples(), Milliseconds(group_seconds_[group]),
                         100.0 * (kGain - 1.0))
                   : fmt::format("{} did nothing in the step in which it was tried", device.name);
-  return NotePlan(before, reason, planned_seconds_);
+  plan::Plan back = NotePlan(before, reason, planned_seconds_);
+  notes_.back().texts.emplace_back("trial", device.name);
+  return back;
 }
 
 std::optional<plan::Plan> Balancer::TryIdle() {
@@ -493,6 +495,7 @@ std::optional<plan::Plan> Balancer::TryIdle() {
         fmt::format("{}, which has no share, is tried again with {}", device.name, FewSamples()),
         std::max(group_seconds_[static_cast<std::size_t>(device.group)],
                  alone + device.communication_seconds));
+    notes_.back().texts.emplace_back("trial", device.name);
     plan.predicted_seconds = 0.0;  // that was at its last known speed; nobody knows its present one
     return plan;
   }

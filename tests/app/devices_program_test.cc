@@ -279,6 +279,30 @@ TEST_F(DevicesProgramTest, SimulatesThreeDevicesTheSameEveryTime) {
   EXPECT_GE(a.at("devices")[1].at("samples"), 2 * 24);
 }
 
+TEST_F(DevicesProgramTest, WhyTellsOfTrialsAndTheSummaryOnlyOfNewShares) {
+  WriteSmallIdx(folder() / "data", 160, 40);
+  WriteJob(
+      "[data]\ntrain = \"idx:data\"\n[train]\nbatch = 16\nepochs = 4\nlearning_rate = 0.001\n"
+      "[[device]]\nname = \"host\"\nfixed_ms = 0\nsample_ms = 50\n"
+      "[[device]]\nname = \"slow\"\nfixed_ms = 0\nsample_ms = 1000\n"
+      "[network]\nbandwidth_gbit = 1000000\nlatency_us = 0\n");
+  const Outcome outcome = Run({"simulate", "job.toml", "--out", "run"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  const Outcome why = Run({"why", "run"});
+  for (const char* words :
+       {"because slow, which has no share, is tried again with one sample: shares host 16, slow 0 "
+        "became host 15, slow 1; predicted 1",
+        "because slow is still too slow: with 1 s for one sample it would not make steps of 800 ms "
+        "5 % shorter: shares host 15, slow 1 became host 16, slow 0; predicted 0.8 s per step",
+        "decision 1 was replaced before its first step",
+        "decision 3: 1 s per step were predicted"}) {
+    EXPECT_TRUE(Says(why.out, words)) << words << " in:\n" << why.out;
+  }
+  for (const json& retune : Summary("run").at("retunes")) {
+    EXPECT_TRUE(Says(retune.at("reason"), "joined")) << retune;
+  }
+}
+
 TEST_F(DevicesProgramTest, SimulatesGroupsAndCorrectsTheMomentum) {
   WriteSmallIdx(folder() / "data", 160, 40);
   WriteJob(kFourGroups);

@@ -187,6 +187,7 @@ TEST(BalancerLedgerTest, NotesATrialAndThatItWasInVain) {
   ASSERT_EQ(notes.size(), 3U);
   EXPECT_EQ(notes[0].event, "decision");
   EXPECT_EQ(Text(notes[0], "reason"), "slow, which has no share, is tried again with one sample");
+  EXPECT_EQ(Text(notes[0], "trial"), "slow");
   EXPECT_EQ(Value(notes[0], "decision"), number + 1.0);
   EXPECT_NEAR(Value(notes[0], "predicted_step_seconds"), 1.5, 0.1);
   EXPECT_TRUE(Has(Text(notes[0], "before"), "slow 0")) << Text(notes[0], "before");
@@ -197,6 +198,7 @@ TEST(BalancerLedgerTest, NotesATrialAndThatItWasInVain) {
   EXPECT_EQ(notes[2].event, "decision");
   EXPECT_TRUE(Has(Text(notes[2], "reason"), "slow is still too slow: with 1.5 s for one sample"))
       << Text(notes[2], "reason");
+  EXPECT_EQ(Text(notes[2], "trial"), "slow");
   EXPECT_EQ(Text(notes[2], "before"), Text(notes[0], "after"));
   EXPECT_EQ(Text(notes[2], "after"), Text(notes[0], "before"));
   EXPECT_NEAR(Value(notes[2], "predicted_step_seconds"), 0.35, 0.01);
@@ -213,6 +215,7 @@ TEST(BalancerLedgerTest, NotesATrialAndThatTheDeviceIsBack) {
   EXPECT_TRUE(Has(Text(notes[2], "reason"),
                   "slow was tried again and is worth having: 3 ms for one sample"))
       << Text(notes[2], "reason");
+  EXPECT_EQ(Text(notes[2], "trial"), "") << "new shares, as any other";
   EXPECT_EQ(cluster.ShareOf("slow"), 100);
 }
 
