@@ -8,17 +8,19 @@ namespace motley::app {
 void NoteBook::Take(const plan::Note& note, double time, std::int64_t step, std::uint64_t epoch) {
   nlohmann::json json = {{"message", note.message}, {"step", step}, {"epoch", epoch}};
   telemetry::Retune decision{.at_seconds = time, .step = step};
+  bool kept = note.event == "decision";
   for (const auto& [key, value] : note.texts) {
     json[key] = value;
     if (key == "reason") decision.reason = value;
     if (key == "before") decision.before = value;
     if (key == "after") decision.after = value;
+    if (key == "trial") kept = false;  // there may be thousands, and the shares are as before
   }
   for (const auto& [key, value] : note.numbers) json[key] = value;
   events_.Write(time, note.event, json);
   view_.Line(note.message);
   const std::lock_guard lock(mutex_);
-  if (note.event == "decision") decisions_.push_back(std::move(decision));
+  if (kept) decisions_.push_back(std::move(decision));
 }
 
 std::vector<telemetry::Retune> NoteBook::decisions() const {

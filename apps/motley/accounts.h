@@ -15,7 +15,7 @@
 namespace motley::app {
 
 // Passes on what a controller notes, to the events and to those who watch, and keeps the decisions
-// for the summary.
+// for the summary, but for those that only try a device.
 //
 // Thread safety: all calls from any thread.
 class NoteBook {

@@ -45,7 +45,10 @@ std::string Sentence(const json& event) {
     const double seconds = Number(event, "predicted_step_seconds");
     std::string words = fmt::format("because {}: ", Text(event, "reason"));
     // Of shares, unless it says what else.
-    const std::string what = after.starts_with("momentum") ? "" : "shares ";
+    std::string what = "shares ";
+    for (const char* other : {"learning rate", "momentum", "ranges of the model"}) {
+      if (after.starts_with(other)) what.clear();
+    }
     words += what + (before.empty() ? after : fmt::format("{} became {}", before, after));
     if (seconds > 0.0) words += fmt::format("; predicted {:.4g} s per step", seconds);
     return words;

@@ -99,10 +99,10 @@ run::Update Coordinator::Impl::Commit(int number, Group& group) {
   update.compute_spread = plan::ComputeSpread(event);
   event.short_step = update.samples < planned;
   if (event.short_step) TellShortStep(update, planned);
+  const ModelServer::Norms norms = options_.gloo ? ReportedNorms(group) : model_.norms(number);
+  noise_.Add(norms.contributors, norms.total_squared);
+  event.noise = noise_.value();
   if (!options_.gloo) {
-    const ModelServer::Norms norms = model_.norms(number);
-    noise_.Add(norms.contributors, norms.total_squared);
-    event.noise = noise_.value();
     model_.Commit(number);
     ++model_step_;
   }
@@ -128,6 +128,15 @@ run::Update Coordinator::Impl::Commit(int number, Group& group) {
   Tell(event);
   ShowProgress();
   return update;
+}
+
+ModelServer::Norms Coordinator::Impl::ReportedNorms(const Group& group) {
+  ModelServer::Norms norms;
+  for (const SessionPtr& member : group.members) {
+    norms.contributors.push_back({member->done->samples(), member->done->squared()});
+    norms.total_squared += member->done->sum_squared();
+  }
+  return norms;
 }
 
 void Coordinator::Impl::Account(const SessionPtr& member, double now) {

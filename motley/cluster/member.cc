@@ -9,6 +9,7 @@
 #include "motley/cluster/job.h"
 #include "motley/data/loader.h"
 #include "motley/engine/native/native_device.h"
+#include "motley/plan/noise.h"
 #include "motley/run/update.h"
 
 namespace motley::cluster {
@@ -319,6 +320,7 @@ base::Status Member::Train(const proto::Order& order) {
     update_generation_ = order.generation();
   }
   progress_->Restart();
+  squared_ = 0.0;
   if (reducer_ != nullptr) reducer_->Begin(update_);
   auto result = Compute(order, batch);
   if (boundary_ != nullptr && !boundary_->finite()) {
@@ -336,6 +338,11 @@ base::Status Member::Train(const proto::Order& order) {
       }
       return base::Cancelled("{}", reduced.message());
     }
+    // All have the same sum, so each looks at a slice of it.
+    const auto rank = static_cast<std::size_t>(group_rank_);
+    const auto size = static_cast<std::size_t>(group_size_);
+    const std::size_t begin = parameters_ * rank / size, end = parameters_ * (rank + 1) / size;
+    sum_squared_ = plan::SquaredNorm(Part(*update_, begin, end - begin));
   }
   pending_ = {KeyOf(order), train.samples(), batch.size() > 0, SgdOf(train.sgd())};
   ReportDone(order, *result, waited);
@@ -408,6 +415,10 @@ void Member::Announce(const StepKey& key, std::int64_t offset, std::int64_t coun
       Part(*update_, static_cast<std::size_t>(offset), static_cast<std::size_t>(count));
   if (!run::AllFinite(piece)) finite_ = false;
   if (reducer_ != nullptr) {
+    // Now, because the sum over all will stand in its place.
+    if (samples > 0 && offset < static_cast<std::int64_t>(parameters_)) {
+      squared_ += plan::SquaredNorm(piece);
+    }
     reducer_->Announce(offset, count);
     return;
   }
@@ -510,6 +521,7 @@ base::Status Member::Form(const proto::Order& order) {
     return base::Cancelled("{}", formed.status().message());
   }
   reducer_ = std::move(formed).value();
+  group_rank_ = gloo.rank;
   group_size_ = gloo.size;
   ReportDone(order, {}, 0.0);
   return {};
@@ -550,6 +562,8 @@ void Member::ReportDone(const proto::Order& order, const engine::StepResult& res
     // A ring: everything but one's own part, once for the sum and once for the result.
     const auto bytes = static_cast<std::int64_t>(update_->size() * sizeof(float));
     done.set_group_bytes(2 * bytes * (group_size_ - 1) / group_size_);
+    done.set_squared(squared_);
+    done.set_sum_squared(sum_squared_);
   }
   if (host_ != nullptr) {
     const ShardHost::Bytes bytes = host_->TakeBytes();

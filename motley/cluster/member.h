@@ -152,7 +152,8 @@ class Member {
   std::unique_ptr<PartProgress> progress_;
   std::optional<Pending> pending_;
   std::unique_ptr<GlooReducer> reducer_;
-  int group_size_ = 1;
+  int group_rank_ = 0, group_size_ = 1;
+  double squared_ = 0.0, sum_squared_ = 0.0;  // of the gradient, as the report has them
   run::Pressure pressure_{clock_};
   std::unique_ptr<energy::Meter> meter_;  // null: there is none, or the profile estimates
   std::atomic<bool> finite_{true};

@@ -13,23 +13,6 @@ namespace {
 
 std::size_t Size(std::int64_t n) { return static_cast<std::size_t>(n); }
 
-double Squared(std::span<const float> values) {
-  // In blocks of floats, so that it is one more pass of vectors over what lies in the cache.
-  constexpr std::size_t kBlock = 1024;
-  double total = 0.0;
-  for (std::size_t begin = 0; begin < values.size(); begin += kBlock) {
-    const std::size_t end = std::min(values.size(), begin + kBlock);
-    float lanes[16] = {};
-    std::size_t i = begin;
-    for (; i + 16 <= end; i += 16) {
-      for (std::size_t k = 0; k < 16; ++k) lanes[k] += values[i + k] * values[i + k];
-    }
-    for (; i < end; ++i) lanes[0] += values[i] * values[i];
-    for (const float lane : lanes) total += static_cast<double>(lane);
-  }
-  return total;
-}
-
 }  // namespace
 
 // The step of a group, and where its sum stands.
@@ -271,7 +254,7 @@ base::Result<bool> ModelServer::AddSum(const std::string& host, const StepKey& k
   part.samples = samples;
   const std::span<const float> values = FloatsOf(floats);
   std::memcpy(open.sum.data() + offset, values.data(), values.size_bytes());
-  part.total_squared = Squared(values);
+  part.total_squared = plan::SquaredNorm(values);
   Finish(open, index);
   return true;
 }
@@ -307,7 +290,7 @@ void ModelServer::Sum(Open& open, int index, std::size_t contributor, std::strin
   for (; part.summed < part.waiting.size() && part.seen[part.summed]; ++part.summed) {
     const std::string bytes = std::exchange(part.waiting[part.summed], {});
     const std::span<const float> values = FloatsOf(bytes);
-    if (index < parts_.parameter_parts()) part.squared[part.summed] = Squared(values);
+    if (index < parts_.parameter_parts()) part.squared[part.summed] = plan::SquaredNorm(values);
     if (part.summed == 0) {
       std::memcpy(sum, values.data(), values.size_bytes());
     } else {
@@ -316,7 +299,8 @@ void ModelServer::Sum(Open& open, int index, std::size_t contributor, std::strin
   }
   if (part.summed < part.waiting.size()) return;
   const auto size = Size(parts_[index].size);
-  if (index < parts_.parameter_parts()) part.total_squared = Squared(std::span(sum, size));
+  if (index < parts_.parameter_parts())
+    part.total_squared = plan::SquaredNorm(std::span(sum, size));
   Finish(open, index);
   if (!open.step.on_sum) return;
   // Last: who gets the last sum may ask for the commit at once.

@@ -6,24 +6,38 @@
 #include "motley/plan/shares.h"
 
 namespace motley::plan {
+namespace {
+
+// Of each group: the first steps of a plan compile and fetch for the new shares.
+constexpr std::size_t kUnseenSteps = 2, kSeenSteps = 10;
+
+}  // namespace
 
 std::optional<Plan> EqualShares::OnEvent(const Event& event) {
-  Plan plan;
+  if (const auto* step = std::get_if<StepDone>(&event)) Look(*step);
+  std::string reason;
   if (const auto* joined = std::get_if<DeviceJoined>(&event)) {
-    devices_.push_back(joined->device);
-    plan.reason = joined->device + " joined";
+    devices_.push_back(*joined);
+    reason = joined->device + " joined";
   } else if (const auto* lost = std::get_if<DeviceLost>(&event)) {
-    std::erase(devices_, lost->device);
-    plan.reason = lost->device + " lost: " + lost->reason;
+    std::erase_if(devices_, [&](const auto& one) { return one.device == lost->device; });
+    reason = lost->device + " lost: " + lost->reason;
   } else {
     return std::nullopt;
   }
+  record_.GiveUp({seconds_, spreads_.empty() ? 0.0 : MedianOf(spreads_)}, notes_);
+  return Decide(reason);
+}
+
+Plan EqualShares::Decide(const std::string& reason) {
+  Plan plan{.shares = {}, .reason = reason};
   if (devices_.empty()) return plan;
-  const std::size_t groups = std::min(static_cast<std::size_t>(groups_), devices_.size());
   std::vector<std::string> words;
-  for (std::size_t group = 0; group < groups; ++group) {
+  for (std::size_t group = 0; group < Groups(); ++group) {
     std::vector<std::string> members;
-    for (std::size_t i = group; i < devices_.size(); i += groups) members.push_back(devices_[i]);
+    for (std::size_t i = group; i < devices_.size(); i += Groups()) {
+      members.push_back(devices_[i].device);
+    }
     const std::vector<std::int64_t> equal(members.size(), 1);
     const auto shares = Apportion(batch_, equal, multiple_);
     std::vector<std::string> of_group;
@@ -34,11 +48,45 @@ std::optional<Plan> EqualShares::OnEvent(const Event& event) {
     words.push_back(fmt::format("{}", fmt::join(of_group, ", ")));
   }
   const std::string after = fmt::format("{}", fmt::join(words, " | "));
-  notes_.push_back({"decision",
-                    fmt::format("shares {}: {}", after, plan.reason),
-                    {{"reason", plan.reason}, {"after", after}},
-                    {}});
+  const double seconds = PredictedSeconds(plan.shares);
+  Note note{"decision",
+            fmt::format("shares {}: {}", after, reason),
+            {{"reason", reason}, {"after", after}},
+            {{"decision", static_cast<double>(record_.Decide(seconds))}}};
+  if (seconds > 0.0) {
+    note.message += fmt::format("; predicts {} per step", Milliseconds(seconds));
+    note.numbers.emplace_back("predicted_step_seconds", seconds);
+  }
+  notes_.push_back(std::move(note));
+  seconds_.clear();
+  spreads_.clear();
   return plan;
+}
+
+std::size_t EqualShares::Groups() const {
+  return std::min(static_cast<std::size_t>(groups_), devices_.size());
+}
+
+double EqualShares::PredictedSeconds(const std::vector<Share>& shares) const {
+  if (Groups() > 1) return 0.0;
+  double seconds = 0.0;
+  for (std::size_t i = 0; i < devices_.size(); ++i) {
+    const DeviceJoined& device = devices_[i];
+    if (!device.curve) return 0.0;
+    if (shares[i].samples == 0) continue;
+    seconds = std::max(seconds, device.curve->At(shares[i].samples) + device.communication_seconds);
+  }
+  return seconds;
+}
+
+void EqualShares::Look(const StepDone& step) {
+  record_.CountStep(notes_);
+  const auto steps = static_cast<std::size_t>(record_.steps());
+  if (record_.told() || steps <= kUnseenSteps * Groups() || !(step.seconds > 0.0)) return;
+  seconds_.push_back(step.seconds);
+  spreads_.push_back(ComputeSpread(step));
+  if (seconds_.size() < kSeenSteps * Groups()) return;
+  record_.Tell({seconds_, MedianOf(spreads_)}, notes_);
 }
 
 std::vector<Note> EqualShares::TakeNotes() { return std::exchange(notes_, {}); }

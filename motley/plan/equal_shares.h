@@ -6,11 +6,13 @@
 #include <vector>
 
 #include "motley/plan/controller.h"
+#include "motley/plan/plan_record.h"
 
 namespace motley::plan {
 
 // tune = "off": every device of a group the same share, whatever its speed, and the groups as equal
-// in number as possible.
+// in number as possible. Notes what steps should take by the devices' probes, and some steps later
+// what they took. The plans themselves predict nothing, so that nobody is stopped for being slow.
 class EqualShares final : public Controller {
  public:
   // Shares are multiples of `multiple`. With fewer devices than groups there are as many groups as
@@ -21,9 +23,18 @@ class EqualShares final : public Controller {
   std::vector<Note> TakeNotes() override;
 
  private:
+  void Look(const StepDone& step);
+  std::size_t Groups() const;
+  Plan Decide(const std::string& reason);
+  // Of a step, by the probes. 0: a device was not probed, or there are groups with steps of their
+  // own length.
+  double PredictedSeconds(const std::vector<Share>& shares) const;
+
   const std::int64_t batch_, multiple_;
   const int groups_;
-  std::vector<std::string> devices_;
+  std::vector<DeviceJoined> devices_;
+  PlanRecord record_;
+  std::vector<double> seconds_, spreads_;  // of the plan's steps that were looked at
   std::vector<Note> notes_;
 };
 

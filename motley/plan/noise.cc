@@ -1,6 +1,7 @@
 #include "motley/plan/noise.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace motley::plan {
 namespace {
@@ -9,6 +10,23 @@ constexpr std::int64_t kFewestSteps = 20;
 constexpr double kMemory = 0.995;  // of what was known before
 
 }  // namespace
+
+double SquaredNorm(std::span<const float> values) {
+  // In blocks of floats, so that it is one more pass of vectors over what lies in the cache.
+  constexpr std::size_t kBlock = 1024;
+  double total = 0.0;
+  for (std::size_t begin = 0; begin < values.size(); begin += kBlock) {
+    const std::size_t end = std::min(values.size(), begin + kBlock);
+    float lanes[16] = {};
+    std::size_t i = begin;
+    for (; i + 16 <= end; i += 16) {
+      for (std::size_t k = 0; k < 16; ++k) lanes[k] += values[i + k] * values[i + k];
+    }
+    for (; i < end; ++i) lanes[0] += values[i] * values[i];
+    for (const float lane : lanes) total += static_cast<double>(lane);
+  }
+  return total;
+}
 
 void NoiseScale::Add(std::span<const GradientNorm> devices, double total_squared) {
   double total = 0.0;
@@ -23,7 +41,7 @@ void NoiseScale::Add(std::span<const GradientNorm> devices, double total_squared
     noise += b * (small - large) / (1.0 / b - 1.0 / total);
     weight += b;
   }
-  if (weight <= 0.0) return;
+  if (weight <= 0.0 || !std::isfinite(signal) || !std::isfinite(noise)) return;
   ++steps_;
   const double keep = std::min(kMemory, 1.0 - 1.0 / static_cast<double>(steps_));
   signal_ = keep * signal_ + (1.0 - keep) * signal / weight;

@@ -13,6 +13,9 @@ struct GradientNorm {
   double squared = 0.0;
 };
 
+// The square of the norm. Not finite when a square is beyond what a float can hold.
+double SquaredNorm(std::span<const float> values);
+
 // The gradient noise scale tr(S) / |G|^2, in samples, from the gradients that the devices of a step
 // have computed anyway: that of few samples has more noise than that of all. One step says little;
 // the mean over many is worth something. Assumes that the devices drew their samples alike, which
@@ -21,7 +24,8 @@ struct GradientNorm {
 // Thread safety: none.
 class NoiseScale {
  public:
-  // `total_squared` is of the sum over all. Nothing is learnt from a step of one device.
+  // `total_squared` is of the sum over all. Nothing is learnt from a step of one device, nor from
+  // one whose norms are not finite.
   void Add(std::span<const GradientNorm> devices, double total_squared);
   // None until enough steps were seen, or when they show no signal.
   std::optional<double> value() const;

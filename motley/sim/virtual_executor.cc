@@ -296,6 +296,7 @@ base::Status VirtualExecutor::ComputeGradient(std::span<const data::Batch> batch
                                               Flight& flight) {
   flight.sum.resize(own_);
   flight.buffer_sums.resize(buffers_.size());
+  flight.norms.clear();
   const base::RealClock real;
   for (const data::Batch& batch : batches) {
     const bool first = &batch == batches.data();
@@ -311,6 +312,9 @@ base::Status VirtualExecutor::ComputeGradient(std::span<const data::Batch> batch
                                                   first ? head_sum_ : head_part_)
                                    : device_.Step(request));
     gradient_seconds_ += real.Now() - before;
+    if (batches.size() > 1) {
+      flight.norms.push_back({batch.size(), plan::SquaredNorm(first ? flight.sum : gradient_)});
+    }
     if (!first) {
       AddTo(flight.sum, gradient_);
       AddTo(flight.buffer_sums, part_sums_);
@@ -374,6 +378,8 @@ base::Result<run::Update> VirtualExecutor::Apply(const Timeline::Event& event,
                       .group = update.group,
                       .staleness = event.staleness,
                       .seconds = event.end - event.begin};
+  if (!flight.norms.empty()) noise_.Add(flight.norms, plan::SquaredNorm(flight.sum));
+  done.noise = noise_.value();
   for (const run::Pools::Part& part : flight.parts) {
     MOTLEY_RETURN_IF_ERROR(pools_.Commit(part, {{0, part.samples()}}));
   }

@@ -18,6 +18,7 @@
 #include "motley/engine/device.h"
 #include "motley/engine/throttled.h"
 #include "motley/plan/controller.h"
+#include "motley/plan/noise.h"
 #include "motley/run/executor.h"
 #include "motley/run/pools.h"
 #include "motley/run/trainer.h"
@@ -147,6 +148,7 @@ class VirtualExecutor final : public run::Executor {
     // But for times and staleness. The group is of the plan that it was begun with.
     run::Update update;
     std::vector<float> sum, buffer_sums;
+    std::vector<plan::GradientNorm> norms;  // of what `sum` is made of
     // With a merged head, until its pass: the samples, and the body as it was read.
     std::vector<data::Batch> batches;
     std::vector<float> body;
@@ -215,7 +217,8 @@ class VirtualExecutor final : public run::Executor {
   std::int64_t plans_ = 0;  // so far
   std::vector<Group> groups_;
   std::vector<Flight> flights_;  // by the timeline's number
-  std::vector<bool> busy_;       // by device
+  plan::NoiseScale noise_;
+  std::vector<bool> busy_;  // by device
   std::vector<std::optional<double>> lost_at_;
   std::vector<Source> sources_;
   struct Prepared {

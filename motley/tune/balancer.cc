@@ -7,10 +7,12 @@
 #include <utility>
 
 #include "motley/plan/energy_plan.h"
-#include "motley/plan/noise.h"
 #include "motley/plan/shares.h"
 
 namespace motley::tune {
+
+using plan::Milliseconds;
+
 namespace {
 
 // A new plan is worth its trouble when the step gets so much shorter, for so long, and the last one
@@ -36,10 +38,6 @@ constexpr int kDevicesPerStep = 64;
 // What a device is taken for that nobody has measured: as fast as the mean of the others, or this.
 constexpr double kUnknownSeconds = 1e-3;
 
-std::string Milliseconds(double seconds) {
-  return seconds < 1.0 ? fmt::format("{:.3g} ms", 1e3 * seconds) : fmt::format("{:.3g} s", seconds);
-}
-
 }  // namespace
 
 Balancer::Balancer(const BalancerOptions& options, const base::Clock& clock)
@@ -58,6 +56,7 @@ std::vector<plan::Note> Balancer::TakeNotes() { return std::exchange(notes_, {})
 
 std::optional<plan::Plan> Balancer::OnEvent(const plan::Event& event) {
   if (const auto* step = std::get_if<plan::StepDone>(&event)) return OnStep(*step);
+  record_.GiveUp(Seen(), notes_);
   std::string reason;
   if (const auto* joined = std::get_if<plan::DeviceJoined>(&event)) {
     Device device;
@@ -92,23 +91,30 @@ int Balancer::Groups() const {
   return std::min(options_.groups, static_cast<int>(devices_.size()));
 }
 
-std::vector<plan::Share> Balancer::PresentShares() const {
-  std::vector<plan::Share> shares;
+plan::Plan Balancer::PresentPlan(const std::string& reason, double predicted_seconds) const {
+  plan::Plan plan{.shares = {},
+                  .reason = reason,
+                  .predicted_seconds = predicted_seconds,
+                  .learning_rate_factor = rate_factor_};
   for (const Device& device : devices_) {
-    shares.push_back({device.name, device.share, device.group});
+    plan.shares.push_back({device.name, device.share, device.group});
   }
-  return shares;
+  return plan;
 }
 
-std::string Balancer::Words(const std::vector<std::int64_t>& shares) const {
+std::string Balancer::PresentWords() const {
   std::map<int, std::string> groups;
-  for (std::size_t i = 0; i < devices_.size(); ++i) {
-    std::string& words = groups[devices_[i].group];
-    words += fmt::format("{}{} {}", words.empty() ? "" : ", ", devices_[i].name, shares[i]);
+  for (const Device& device : devices_) {
+    std::string& words = groups[device.group];
+    words += fmt::format("{}{} {}", words.empty() ? "" : ", ", device.name, device.share);
   }
   std::string all;
   for (const auto& [group, words] : groups) all += (all.empty() ? "" : " | ") + words;
   return all;
+}
+
+std::string Balancer::FewSamples() const {
+  return options_.multiple == 1 ? "one sample" : fmt::format("{} samples", options_.multiple);
 }
 
 base::Result<plan::Grouped> Balancer::BestShares(const std::vector<double>& paces) const {
@@ -269,33 +275,22 @@ plan::Plan Balancer::Decide(const std::vector<double>& paces, const std::string&
 }
 
 plan::Plan Balancer::Adopt(plan::Grouped grouped, const std::string& reason) {
+  record_.GiveUp(Seen(), notes_);
   const double seconds = *std::max_element(grouped.seconds.begin(), grouped.seconds.end());
-  plan::Plan plan{.shares = {}, .reason = reason, .predicted_seconds = seconds};
   const double now = clock_.Now();
   const std::int64_t total = *std::min_element(grouped.totals.begin(), grouped.totals.end());
-  if (total < options_.batch && total > 0) {
-    plan.learning_rate_factor = plan::LearningRateFactor(total, options_.batch, noise_);
-    plan.reason += fmt::format(
-        "; the devices can do {} of {} samples at once, so the learning rate is multiplied by "
-        "{:.3f} ({})",
-        total, options_.batch, plan.learning_rate_factor,
-        noise_ ? fmt::format("the gain at a gradient noise scale of {:.0f} samples", *noise_)
-               : "in proportion: the gradient noise is not known");
-  }
-  std::vector<std::int64_t> shares_before;
-  for (const Device& device : devices_) shares_before.push_back(device.share);
-  const std::string before = Words(shares_before);
+  std::string words = reason + SetLearningRate(total);
+  const std::string before = PresentWords();
   for (std::size_t i = 0; i < devices_.size(); ++i) {
     Device& device = devices_[i];
     const std::int64_t share = grouped.shares[i];
     if (share == 0) {
       const double alone = device.curve.At(options_.multiple) * device.pace;
       if (options_.objective == Objective::kTime && (device.share > 0 || device.next_try == 0.0)) {
-        plan.reason += fmt::format(
-            "; {} gets nothing: {} for its first {} would hold up a step of {}", device.name,
-            Milliseconds(alone + device.communication_seconds),
-            options_.multiple == 1 ? "sample" : fmt::format("{} samples", options_.multiple),
-            Milliseconds(seconds));
+        words +=
+            fmt::format("; {} gets nothing: {} for its first {} would hold up a step of {}",
+                        device.name, Milliseconds(alone + device.communication_seconds),
+                        options_.multiple == 1 ? "sample" : FewSamples(), Milliseconds(seconds));
       }
       device.next_try = NextTry(device);
     }
@@ -303,8 +298,6 @@ plan::Plan Balancer::Adopt(plan::Grouped grouped, const std::string& reason) {
     device.group = grouped.group[i];
     device.monitor.Forget(device.pace);
   }
-  plan.shares = PresentShares();
-  const std::string after = Words(grouped.shares);
   planned_at_ = now;
   planned_seconds_ = seconds;
   planned_samples_ = total;
@@ -312,17 +305,21 @@ plan::Plan Balancer::Adopt(plan::Grouped grouped, const std::string& reason) {
   regroup_ = false;
   steps_since_ = 0;
   better_since_.reset();
-  ++decisions_;
-  look_.told = false;
   BeginLook(kFirstLook);
+  return NotePlan(before, words, seconds);
+}
+
+plan::Plan Balancer::NotePlan(const std::string& before, const std::string& reason,
+                              double predicted_seconds) {
+  const std::string after = PresentWords();
   notes_.push_back({"decision",
-                    fmt::format("shares {}: {}; predicts {} per step", after, plan.reason,
-                                Milliseconds(seconds)),
-                    {{"reason", plan.reason}, {"before", before}, {"after", after}},
-                    {{"decision", static_cast<double>(decisions_)},
-                     {"predicted_step_seconds", seconds},
-                     {"learning_rate_factor", plan.learning_rate_factor}}});
-  return plan;
+                    fmt::format("shares {}: {}; predicts {} per step", after, reason,
+                                Milliseconds(predicted_seconds)),
+                    {{"reason", reason}, {"before", before}, {"after", after}},
+                    {{"decision", static_cast<double>(record_.Decide(predicted_seconds))},
+                     {"predicted_step_seconds", predicted_seconds},
+                     {"learning_rate_factor", rate_factor_}}});
+  return PresentPlan(reason, predicted_seconds);
 }
 
 double Balancer::Gain(const std::vector<double>& paces) const {
@@ -377,6 +374,8 @@ std::optional<plan::Plan> Balancer::OnStep(const plan::StepDone& step) {
   const double now = clock_.Now();
   if (step.noise) noise_ = step.noise;
   ++steps_since_;
+  ++rate_steps_;
+  record_.CountStep(notes_);
   double trial = 0.0;
   for (const plan::StepDone::Part& part : step.parts) {
     Device* const device = Find(part.device);
@@ -395,10 +394,11 @@ std::optional<plan::Plan> Balancer::OnStep(const plan::StepDone& step) {
     // With several groups, steps of others and of the plan before may come first.
     const bool its_group = step.group == devices_[*tried_].group;
     if (its_group) ++tried_steps_;
-    if (Groups() == 1 || trial > 0.0 || tried_steps_ > 2) return JudgeTrial(trial);
+    if (Groups() == 1 || trial > 0.0 || tried_steps_ > 2) return JudgeTrial(step, trial);
     return std::nullopt;
   }
   if (auto plan = Judge(step)) return plan;
+  if (auto plan = FollowNoise()) return plan;
   if (!options_.keep) return std::nullopt;
   // Once in a round of all groups is as often as in every step of one. A look takes time for every
   // device, so that of very many is worth fewer.
@@ -439,7 +439,9 @@ double Balancer::NextTry(const Device& device) const {
   return clock_.Now() + std::max(kTrySeconds, alone / kTryCost);
 }
 
-plan::Plan Balancer::JudgeTrial(double ratio) {
+plan::Plan Balancer::JudgeTrial(const plan::StepDone& step, double ratio) {
+  record_.Tell({{step.seconds}, plan::ComputeSpread(step)}, notes_);
+  const std::string before = PresentWords();
   const std::size_t tried = *std::exchange(tried_, std::nullopt);
   Device& device = devices_[tried];
   for (std::size_t i = 0; i < devices_.size(); ++i) devices_[i].share = tried_before_[i];
@@ -448,16 +450,23 @@ plan::Plan Balancer::JudgeTrial(double ratio) {
   if (ratio > 0.0) paces[tried] = ratio;
   const auto balanced = BestShares(paces);
   const auto group = static_cast<std::size_t>(device.group);
+  const std::string needed = Milliseconds(device.curve.At(options_.multiple) * paces[tried]);
   if (ratio > 0.0 && balanced.ok() && balanced->shares[tried] > 0 &&
       balanced->seconds[group] * kGain < group_seconds_[group]) {
-    return Decide(paces, device.name + " was tried again and is worth having");
+    return Decide(paces, fmt::format("{} was tried again and is worth having: {} for {}",
+                                     device.name, needed, FewSamples()));
   }
   device.pace = paces[tried];
   device.next_try = NextTry(device);
-  plan::Plan back{.shares = {},
-                  .reason = device.name + " is still too slow",
-                  .predicted_seconds = planned_seconds_};
-  back.shares = PresentShares();
+  const std::string reason =
+      ratio > 0.0 ? fmt::format(
+                        "{} is still too slow: with {} for {} it would not make steps of {} {:.0f} "
+                        "% shorter",
+                        device.name, needed, FewSamples(), Milliseconds(group_seconds_[group]),
+                        100.0 * (kGain - 1.0))
+                  : fmt::format("{} did nothing in the step in which it was tried", device.name);
+  plan::Plan back = NotePlan(before, reason, planned_seconds_);
+  notes_.back().texts.emplace_back("trial", device.name);
   return back;
 }
 
@@ -466,39 +475,31 @@ std::optional<plan::Plan> Balancer::TryIdle() {
   const double now = clock_.Now();
   for (Device& device : devices_) {
     if (device.share > 0 || now < device.next_try) continue;
-    Device* largest = &device;  // of its group
+    if (device.curve.cap < options_.multiple) continue;  // they would not fit into its memory
+    Device* largest = &device;                           // of its group
     for (Device& other : devices_) {
       if (other.group == device.group && other.share > largest->share) largest = &other;
     }
     if (largest->share <= options_.multiple) continue;
+    record_.GiveUp(Seen(), notes_);
+    const std::string before = PresentWords();
     tried_before_.clear();
     for (const Device& other : devices_) tried_before_.push_back(other.share);
     tried_ = static_cast<std::size_t>(&device - devices_.data());
     tried_steps_ = 0;
     largest->share -= options_.multiple;
     device.share = options_.multiple;
-    plan::Plan plan{.shares = {},
-                    .reason = device.name + " is tried again",
-                    .predicted_seconds = 0.0};  // nobody knows how long it takes now
-    plan.shares = PresentShares();
+    const double alone = device.curve.At(options_.multiple) * device.pace;
+    plan::Plan plan = NotePlan(
+        before,
+        fmt::format("{}, which has no share, is tried again with {}", device.name, FewSamples()),
+        std::max(group_seconds_[static_cast<std::size_t>(device.group)],
+                 alone + device.communication_seconds));
+    notes_.back().texts.emplace_back("trial", device.name);
+    plan.predicted_seconds = 0.0;  // that was at its last known speed; nobody knows its present one
     return plan;
   }
   return std::nullopt;
-}
-
-void Balancer::TellOutcome(double measured, double spread) {
-  const double error = planned_seconds_ > 0.0 ? measured / planned_seconds_ - 1.0 : 0.0;
-  notes_.push_back(
-      {"outcome",
-       fmt::format("decision {}: {} per step were predicted and {} measured ({:+.0f} %); the "
-                   "devices' compute times differ by {:.1f} %",
-                   decisions_, Milliseconds(planned_seconds_), Milliseconds(measured),
-                   100.0 * error, 100.0 * spread),
-       {},
-       {{"decision", static_cast<double>(decisions_)},
-        {"predicted_step_seconds", planned_seconds_},
-        {"measured_step_seconds", measured},
-        {"compute_spread", spread}}});
 }
 
 }  // namespace motley::tune

@@ -10,6 +10,7 @@
 #include "motley/plan/balance.h"
 #include "motley/plan/controller.h"
 #include "motley/plan/groups.h"
+#include "motley/plan/plan_record.h"
 #include "motley/tune/monitor.h"
 
 namespace motley::tune {
@@ -46,10 +47,11 @@ struct BalancerOptions {
 //
 // The batch stays what the job says. When the devices cannot do it (memory, or only a few are
 // left), the plan does what they can, and the learning rate follows the gain of the smaller batch,
-// or its size where the gradient noise is not known.
+// or its size where the gradient noise is not known. It is decided anew when the noise becomes
+// known, and when it has changed so much that the factor is off by 20 %.
 //
-// Every plan is noted with its reason and the seconds per step that it predicts; some steps later,
-// what came of it.
+// Every plan, those that try a device included, is noted with its reason and the seconds per step
+// that it predicts; some steps later, or when another one replaces it, what came of it.
 //
 // Thread safety: none.
 class Balancer final : public plan::Controller {
@@ -78,7 +80,6 @@ class Balancer final : public plan::Controller {
   // At how the present plan does, over more and more of its steps.
   struct Look {
     std::int64_t steps = 0;  // it ends with so many of each group
-    bool told = false;       // what came of the plan
     std::vector<double> measured;
   };
 
@@ -100,19 +101,28 @@ class Balancer final : public plan::Controller {
   // Groups and shares that only follow the private samples, when there are too many of them.
   plan::Grouped SharesByPrivacy(const std::vector<plan::Candidate>& candidates) const;
   int Groups() const;
-  std::vector<plan::Share> PresentShares() const;
-  std::string Words(const std::vector<std::int64_t>& shares) const;
+  plan::Plan PresentPlan(const std::string& reason, double predicted_seconds) const;
+  std::string PresentWords() const;  // the shares
+  std::string FewSamples() const;    // of a trial
   std::string PriceOfPrivacy(std::vector<plan::Candidate> candidates,
                              const std::vector<std::int64_t>& shares, double seconds) const;
   // Decides anew with these paces.
   plan::Plan Decide(const std::vector<double>& paces, const std::string& reason);
   plan::Plan Adopt(plan::Grouped grouped, const std::string& reason);
+  // The shares as they stand in devices_ now, as a decision.
+  plan::Plan NotePlan(const std::string& before, const std::string& reason,
+                      double predicted_seconds);
   std::string WhatChanged(const std::vector<double>& paces, bool hurried) const;
   std::optional<plan::Plan> Retune(double now);
   std::optional<plan::Plan> TryIdle();
   // After the step in which an idle device was tried, which took `ratio` times what its curve says
   // (0: it did nothing).
-  plan::Plan JudgeTrial(double ratio);
+  plan::Plan JudgeTrial(const plan::StepDone& step, double ratio);
+  // Decides the learning rate's factor for steps of so many samples. The words for the reason;
+  // empty when it is the whole batch.
+  std::string SetLearningRate(std::int64_t samples);
+  // When the present factor does not fit the gradient noise.
+  std::optional<plan::Plan> FollowNoise();
   double NextTry(const Device& device) const;
   // Looks at the step. When there are enough of them: tells what came of the present plan and, when
   // the devices turn out not to finish together, gives a plan by what they needed.
@@ -121,7 +131,7 @@ class Balancer final : public plan::Controller {
   bool LookAt(const plan::StepDone& step);  // whether these are enough
   // What was measured at joining, once and while others joined, may be far too much.
   void LowerCommunication();
-  void TellOutcome(double measured, double spread);
+  plan::PlanRecord::Seen Seen() const;  // of the present plan
   std::optional<plan::Plan> Refine();
   // By how much the compute times of a group's devices differ in the steps of the look, in the
   // group where that is most.
@@ -142,14 +152,18 @@ class Balancer final : public plan::Controller {
   std::vector<double> group_seconds_;   // of a step, as planned
   bool regroup_ = false;                // devices came or went since the groups were formed
   std::optional<double> noise_;         // the gradient noise scale, once it is known
+  double rate_factor_ = 1.0;            // of the learning rate in the present plan,
+  std::optional<double> rate_noise_;    // for this noise scale,
+  std::int64_t rate_steps_ = 0;         // and so many steps old
   std::optional<double> better_since_;  // there is a better plan
-  std::int64_t steps_since_ = 0, decisions_ = 0, samples_done_ = 0;
+  std::int64_t steps_since_ = 0, samples_done_ = 0;
   int steps_unseen_ = 0;                    // since the last look at whether another plan is better
   std::optional<std::size_t> tried_;        // this idle device has a few samples in this step
   std::vector<std::int64_t> tried_before_;  // the shares to go back to
   int tried_steps_ = 0;                     // of its group without it since then
   double refined_at_ = 0.0, refine_rest_ = 0.0;  // when, and for how long not again
   Look look_;
+  plan::PlanRecord record_;
   std::vector<plan::Note> notes_;
 };
 

@@ -7,6 +7,9 @@
 #include "motley/tune/balancer.h"
 
 namespace motley::tune {
+
+using plan::MedianOf;
+
 namespace {
 
 // The first steps of a plan compile and fetch for the new shares.
@@ -23,19 +26,14 @@ constexpr std::size_t kWrongPart = 10;
 // Between two refinements, in seconds: at least, and at most when one follows the other.
 constexpr double kLeastRest = 4.0, kLongestRest = 120.0;
 
-double Median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 // The standard error of a median, relative to it.
 double DoubtOf(const std::vector<double>& values) {
-  const double median = Median(values);
+  const double median = MedianOf(values);
   std::vector<double> off;
   for (const double value : values) off.push_back(std::abs(value - median));
   constexpr double kSigma = 1.48, kOfMedian = 1.25;  // for a normal distribution
-  return kSigma * kOfMedian * Median(off) / std::sqrt(static_cast<double>(values.size())) / median;
+  return kSigma * kOfMedian * MedianOf(off) / std::sqrt(static_cast<double>(values.size())) /
+         median;
 }
 
 }  // namespace
@@ -46,8 +44,8 @@ double Balancer::Spread() const {
     double first = std::numeric_limits<double>::infinity(), last = 0.0;
     for (const Device& device : devices_) {
       if (device.group != group || device.compute.empty()) continue;
-      first = std::min(first, Median(device.compute));
-      last = std::max(last, Median(device.compute));
+      first = std::min(first, MedianOf(device.compute));
+      last = std::max(last, MedianOf(device.compute));
     }
     if (last > 0.0) widest = std::max(widest, (last - first) / last);
   }
@@ -63,7 +61,7 @@ double Balancer::SureSpread() const {
     double first = 0.0, last = 0.0;
     for (const Device& device : devices_) {
       if (device.group != group || device.compute.empty()) continue;
-      const double median = Median(device.compute), doubt = sure * DoubtOf(device.ratios);
+      const double median = MedianOf(device.compute), doubt = sure * DoubtOf(device.ratios);
       if (median * (1.0 + doubt) < first_most) first_most = median * (1.0 + doubt), first = median;
       if (median * (1.0 - doubt) > last_least) last_least = median * (1.0 - doubt), last = median;
     }
@@ -72,10 +70,16 @@ double Balancer::SureSpread() const {
   return widest;
 }
 
+plan::PlanRecord::Seen Balancer::Seen() const {
+  if (record_.told() || look_.measured.empty()) return {};
+  if (tried_) return {};  // the look is at the plan before the trial
+  return {look_.measured, Spread()};
+}
+
 std::optional<plan::Plan> Balancer::Judge(const plan::StepDone& step) {
   if (!LookAt(step)) return std::nullopt;
   LowerCommunication();
-  if (!std::exchange(look_.told, true)) TellOutcome(Median(look_.measured), Spread());
+  record_.Tell(Seen(), notes_);
   if (auto plan = Refine()) return plan;
   // Twice the steps, those that were seen included.
   if (look_.steps == kLongestLook) {
@@ -100,7 +104,7 @@ bool Balancer::LookAt(const plan::StepDone& step) {
   if (steps_since_ <= kSettleSteps * Groups() || !(step.seconds > 0.0)) return false;
   const auto group = static_cast<std::size_t>(step.group);
   if (group >= group_seconds_.size()) return false;  // of the plan before
-  if (look_.told && !options_.keep) return false;
+  if (record_.told() && !options_.keep) return false;
   // As if it were of the slowest group, for which the prediction stands.
   look_.measured.push_back(step.seconds * planned_seconds_ / group_seconds_[group]);
   for (const plan::StepDone::Part& part : step.parts) {
@@ -132,7 +136,7 @@ std::optional<plan::Plan> Balancer::Refine() {
   for (const Device& device : devices_) {
     // One that never stays as it is has no median worth following.
     if (device.share > 0 && device.monitor.Unsteady()) return std::nullopt;
-    paces.push_back(device.ratios.empty() ? device.pace : Median(device.ratios));
+    paces.push_back(device.ratios.empty() ? device.pace : MedianOf(device.ratios));
   }
   if (SureSpread() < kSpread) return std::nullopt;
   if (Gain(paces) < kRefinementGain) return std::nullopt;

@@ -90,6 +90,38 @@ TEST_F(DevicesProgramTest, TrainsOnTwoEmulatedDevicesAndAccountsForBoth) {
   EXPECT_EQ(static_cast<std::size_t>(decisions), summary.at("retunes").size());
 }
 
+TEST_F(DevicesProgramTest, WhyTellsEveryKindOfDecisionAsWhatItIs) {
+  fs::create_directory(folder() / "run");
+  std::ofstream(folder() / "run" / "events.jsonl")
+      << R"({"v":1,"time":1.0,"run":"1-1","event":"decision","step":5,"epoch":0,"reason":"b, which )"
+      << R"(has no share, is tried again with one sample","before":"a 9, b 0","after":"a 8, b 1",)"
+      << R"("predicted_step_seconds":1.5})"
+      << "\n"
+      << R"({"v":1,"time":2.0,"run":"1-1","event":"decision","step":6,"epoch":0,"reason":"the )"
+      << R"(gradient noise scale is known now","before":"learning rate times 0.625",)"
+      << R"("after":"learning rate times 0.856","predicted_step_seconds":0.5})"
+      << "\n"
+      << R"({"v":1,"time":3.0,"run":"1-1","event":"decision","step":7,"epoch":0,"reason":"b )"
+      << R"(joined","before":"ranges of the model: coordinator | coordinator","after":"ranges of )"
+      << R"(the model: coordinator | b"})"
+      << "\n"
+      << R"({"v":1,"time":4.0,"run":"1-1","event":"outcome","step":8,"epoch":0,"message":)"
+      << R"("decision 3 was replaced after 2 steps, too few to measure it","decision":3})"
+      << "\n";
+  const Outcome why = Run({"why", "run"});
+  ASSERT_EQ(why.exit_code, 0) << why.err;
+  for (const char* words :
+       {"because b, which has no share, is tried again with one sample: shares a 9, b 0 became a "
+        "8, b 1; predicted 1.5 s per step",
+        "because the gradient noise scale is known now: learning rate times 0.625 became learning "
+        "rate times 0.856; predicted 0.5 s per step",
+        "because b joined: ranges of the model: coordinator | coordinator became ranges of the "
+        "model: coordinator | b",
+        "decision 3 was replaced after 2 steps, too few to measure it"}) {
+    EXPECT_TRUE(Says(why.out, words)) << words << " in:\n" << why.out;
+  }
+}
+
 TEST_F(DevicesProgramTest, ARunOnSeveralDevicesCanBeResumed) {
   WriteJob(kTwoThrottled);
   ASSERT_EQ(Run({"train", "job.toml", "--out", "run"}).exit_code, 0);
@@ -245,6 +277,30 @@ TEST_F(DevicesProgramTest, SimulatesThreeDevicesTheSameEveryTime) {
   EXPECT_GT(a.at("seconds"), 1.3);
   for (const json& device : a.at("devices")) EXPECT_GT(device.at("samples"), 0) << device;
   EXPECT_GE(a.at("devices")[1].at("samples"), 2 * 24);
+}
+
+TEST_F(DevicesProgramTest, WhyTellsOfTrialsAndTheSummaryOnlyOfNewShares) {
+  WriteSmallIdx(folder() / "data", 160, 40);
+  WriteJob(
+      "[data]\ntrain = \"idx:data\"\n[train]\nbatch = 16\nepochs = 4\nlearning_rate = 0.001\n"
+      "[[device]]\nname = \"host\"\nfixed_ms = 0\nsample_ms = 50\n"
+      "[[device]]\nname = \"slow\"\nfixed_ms = 0\nsample_ms = 1000\n"
+      "[network]\nbandwidth_gbit = 1000000\nlatency_us = 0\n");
+  const Outcome outcome = Run({"simulate", "job.toml", "--out", "run"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  const Outcome why = Run({"why", "run"});
+  for (const char* words :
+       {"because slow, which has no share, is tried again with one sample: shares host 16, slow 0 "
+        "became host 15, slow 1; predicted 1",
+        "because slow is still too slow: with 1 s for one sample it would not make steps of 800 ms "
+        "5 % shorter: shares host 15, slow 1 became host 16, slow 0; predicted 0.8 s per step",
+        "decision 1 was replaced before its first step",
+        "decision 3: 1 s per step were predicted"}) {
+    EXPECT_TRUE(Says(why.out, words)) << words << " in:\n" << why.out;
+  }
+  for (const json& retune : Summary("run").at("retunes")) {
+    EXPECT_TRUE(Says(retune.at("reason"), "joined")) << retune;
+  }
 }
 
 TEST_F(DevicesProgramTest, SimulatesGroupsAndCorrectsTheMomentum) {

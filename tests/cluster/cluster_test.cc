@@ -55,6 +55,24 @@ INSTANTIATE_TEST_SUITE_P(Workers, ClusterSizeTest,
                                   (param_info.param.gloo ? "ByGloo" : "ByTheServer");
                          });
 
+TEST(GradientNoiseTest, IsTheSameByGlooAndByTheServer) {
+  std::vector<double> noise;
+  for (const bool gloo : {false, true}) {
+    TestCluster cluster(
+        {.job = {.epochs = 2}, .gloo = gloo, .min_workers = 3, .shares = {5, 2, 0}});
+    for (int rank = 0; rank < 3; ++rank) {
+      cluster.AddWorker({.name = "w" + std::to_string(rank), .rank = rank});
+    }
+    const auto report = cluster.Run();
+    ASSERT_TRUE(report.ok()) << report.status().ToString();
+    ASSERT_FALSE(cluster.steps().front().noise.has_value());
+    ASSERT_TRUE(cluster.steps().back().noise.has_value());
+    noise.push_back(*cluster.steps().back().noise);
+  }
+  EXPECT_GT(noise[0], 0.0);
+  EXPECT_NEAR(noise[1], noise[0], 0.02 * noise[0]);
+}
+
 enum class Way { kServer, kGloo, kMergedHead };
 
 class ReductionTest : public testing::TestWithParam<Way> {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -62,6 +63,33 @@ TEST(NoiseScaleTest, SaysNothingTooSoonOrFromOneDevice) {
   const Step step = MakeStep({32, 32}, 1.0, 100.0, rng);
   scale.Add(step.devices, step.total_squared);
   EXPECT_FALSE(scale.value()) << "one step";
+}
+
+TEST(NoiseScaleTest, LearnsNothingFromNormsThatAreNotFinite) {
+  base::Rng rng(1);
+  NoiseScale scale, spared;
+  for (int i = 0; i < 100; ++i) {
+    Step step = MakeStep({64, 20, 4}, 1.0, 10.0, rng);
+    scale.Add(step.devices, step.total_squared);
+    spared.Add(step.devices, step.total_squared);
+    step.devices[1].squared = std::numeric_limits<double>::infinity();
+    scale.Add(step.devices, step.total_squared);
+  }
+  ASSERT_TRUE(scale.value());
+  EXPECT_EQ(*scale.value(), *spared.value());
+}
+
+TEST(SquaredNormTest, IsTheSumOfSquaresForAnyLength) {
+  for (const std::size_t size : {0U, 1U, 15U, 16U, 17U, 1023U, 1024U, 1040U, 5000U}) {
+    base::Rng rng(size + 1);
+    std::vector<float> values(size);
+    double expected = 0.0;
+    for (float& value : values) {
+      value = static_cast<float>(rng.Normal());
+      expected += static_cast<double>(value) * static_cast<double>(value);
+    }
+    EXPECT_NEAR(SquaredNorm(values), expected, 1e-5 * expected) << size;
+  }
 }
 
 TEST(LearningRateFactorTest, FollowsTheBatchWithoutKnowledgeAndTheGainWithIt) {

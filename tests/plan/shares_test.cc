@@ -59,6 +59,48 @@ TEST(EqualSharesTest, FollowsWhoComesAndGoes) {
   EXPECT_TRUE(controller.OnEvent(DeviceLost{"b", "gone"})->shares.empty());
 }
 
+// A device that needs 0.01 s for a sample, and steps of it.
+DeviceJoined Probed(const std::string& name) {
+  return {.device = name,
+          .curve = SpeedCurve{.seconds_per_sample = 0.01},
+          .communication_seconds = 0.02};
+}
+
+TEST(EqualSharesTest, NotesWhatWasPredictedAndWhatCameOfIt) {
+  EqualShares controller(12, 1);
+  (void)controller.OnEvent(Probed("a"));
+  const auto plan = controller.OnEvent(Probed("b"));
+  EXPECT_EQ(plan->predicted_seconds, 0.0) << "nobody is to be stopped by it";
+  auto notes = controller.TakeNotes();
+  ASSERT_EQ(notes.size(), 2U);
+  EXPECT_EQ(notes[1].message, "shares a 6, b 6: b joined; predicts 80 ms per step");
+
+  const StepDone step{.seconds = 0.1, .parts = {{"a", 6, 0.04, 0.0}, {"b", 6, 0.08, 0.0}}};
+  for (int i = 0; i < 11; ++i) (void)controller.OnEvent(step);
+  notes = controller.TakeNotes();
+  ASSERT_EQ(notes.size(), 1U);
+  EXPECT_EQ(notes[0].message, "decision 1 was replaced before its first step");
+  (void)controller.OnEvent(step);
+  for (int i = 0; i < 50; ++i) (void)controller.OnEvent(step);
+  notes = controller.TakeNotes();
+  ASSERT_EQ(notes.size(), 1U);
+  EXPECT_EQ(notes[0].event, "outcome");
+  EXPECT_EQ(notes[0].message,
+            "decision 2: 80 ms per step were predicted and 100 ms measured (+25 %); the devices' "
+            "compute times differ by 50.0 %");
+
+  (void)controller.OnEvent(DeviceJoined{"unknown"});
+  for (int i = 0; i < 5; ++i) (void)controller.OnEvent(step);
+  (void)controller.OnEvent(DeviceLost{"unknown", "gone"});
+  notes = controller.TakeNotes();
+  ASSERT_EQ(notes.size(), 3U);
+  EXPECT_EQ(notes[0].message, "shares a 4, b 4, unknown 4: unknown joined");
+  EXPECT_EQ(notes[1].message,
+            "decision 3 was replaced after 5 steps; so far 100 ms per step were measured; the "
+            "devices' compute times differ by 50.0 %");
+  EXPECT_EQ(notes[2].message, "shares a 6, b 6: unknown lost: gone; predicts 80 ms per step");
+}
+
 TEST(EqualSharesTest, MakesAWholeBatchInEveryGroup) {
   EqualShares controller(12, 1, 2);
   EXPECT_EQ(controller.OnEvent(DeviceJoined{"a"})->shares, (std::vector<Share>{{"a", 12, 0}}));

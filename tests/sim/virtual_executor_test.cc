@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 
+#include "motley/plan/noise.h"
 #include "motley/plan/shares.h"
 #include "motley/run/loop.h"
 #include "motley/tune/balancer.h"
@@ -57,6 +58,7 @@ class Scene {
     devices_ = std::move(devices);
     device_.after_step = [this](const engine::StepRequest& request, engine::StepResult&) {
       for (const data::SampleId id : request.batch->ids) ++seen_[{request.batch->epoch, id}];
+      if (on_gradient) on_gradient(request);
     };
   }
 
@@ -79,6 +81,7 @@ class Scene {
   double now() const { return clock_.Now(); }
 
   double latency = 0.0;
+  std::function<void(const engine::StepRequest&)> on_gradient;
   std::vector<VirtualTotal> totals;
   std::int64_t gradient_bytes = 0;
 
@@ -186,6 +189,66 @@ TEST(VirtualExecutorTest, AnInterruptionSlowsTheDeviceWhileItLasts) {
   EXPECT_NEAR(controller.steps[0].seconds, 0.32, 1e-9);
   EXPECT_NEAR(controller.steps[1].seconds, 1.28, 1e-9);
   EXPECT_NEAR(controller.steps[2].seconds, 0.32, 1e-9);
+}
+
+TEST(VirtualExecutorTest, MeasuresTheGradientNoise) {
+  Scene scene({Make("a", 0.01, 0.001), Make("b", 0.01, 0.001), Make("idle", 0.01, 0.001)}, 4);
+  // The same from what the device computed, one gradient after the other.
+  plan::NoiseScale expected;
+  std::vector<plan::GradientNorm> norms;
+  std::vector<double> sum;
+  std::vector<std::optional<double>> known;
+  scene.on_gradient = [&](const engine::StepRequest& request) {
+    plan::GradientNorm norm{request.batch->size(), 0.0};
+    sum.resize(request.gradient.size());
+    for (std::size_t i = 0; i < sum.size(); ++i) {
+      const auto value = static_cast<double>(request.gradient[i]);
+      norm.squared += value * value;
+      sum[i] += value;
+    }
+    norms.push_back(norm);
+    if (norms.size() < 2) return;
+    double total = 0.0;
+    for (const double value : sum) total += value * value;
+    expected.Add(norms, total);
+    known.push_back(expected.value());
+    norms.clear();
+    sum.clear();
+  };
+  Fixed controller({20, 12, 0});
+  (void)scene.Run(controller);
+  ASSERT_EQ(controller.steps.size(), 40U);
+  ASSERT_EQ(known.size(), 40U);
+  int with = 0;
+  for (std::size_t i = 0; i < 40; ++i) {
+    ASSERT_EQ(controller.steps[i].noise.has_value(), known[i].has_value()) << i;
+    if (!known[i]) continue;
+    ++with;
+    EXPECT_NEAR(*controller.steps[i].noise, *known[i], 1e-3 * *known[i]) << i;
+  }
+  EXPECT_FALSE(known[18].has_value());
+  EXPECT_GE(with, 1);
+}
+
+TEST(VirtualExecutorTest, TheLearningRateFollowsTheGradientNoiseWhenTheBatchCannotBeKept) {
+  std::vector<VirtualDevice> devices = {Make("a", 0.0, 0.01), Make("b", 0.0, 0.01)};
+  for (VirtualDevice& device : devices) device.curve.cap = 10;
+  Scene scene(devices, 3);
+  struct Noted final : plan::Controller {
+    std::optional<plan::Plan> OnEvent(const plan::Event& event) override {
+      auto plan = balancer.OnEvent(event);
+      if (plan) factors.push_back(plan->learning_rate_factor);
+      return plan;
+    }
+    base::VirtualClock clock;
+    tune::Balancer balancer{{.batch = kBatch, .public_samples = kTrain, .keep = false}, clock};
+    std::vector<double> factors;
+  } controller;
+  (void)scene.Run(controller);
+  ASSERT_GE(controller.factors.size(), 3U) << "two joined, and the noise became known";
+  EXPECT_DOUBLE_EQ(controller.factors[1], 20.0 / kBatch);
+  EXPECT_GT(controller.factors[2], 20.0 / kBatch);
+  EXPECT_LT(controller.factors[2], 1.0);
 }
 
 // The interruption of docs/science: a third of the speed is cut to a quarter.

@@ -310,7 +310,7 @@ TEST(BalancerTest, NeverRetunesWhenTunedOnce) {
   cluster.RunSeconds(60.0);
   EXPECT_EQ(cluster.plans().size(), plans);
   EXPECT_EQ(cluster.ShareOf("fast"), 400);
-  EXPECT_EQ(cluster.NotesOf("outcome").size(), 1U);
+  EXPECT_EQ(cluster.NotesOf("outcome").size(), 2U);  // the last plan, and those before it
 }
 
 TEST(BalancerTest, SendsAHopelessDeviceToTheBenchAndTriesItAgain) {
@@ -478,7 +478,9 @@ TEST(BalancerTest, NotesEveryDecisionAndWhatCameOfIt) {
   cluster.RunSeconds(10.0);
   const auto decisions = cluster.NotesOf("decision"), outcomes = cluster.NotesOf("outcome");
   ASSERT_EQ(decisions.size(), 4U);  // three joined, one slowed down
-  ASSERT_EQ(outcomes.size(), 2U);
+  ASSERT_EQ(outcomes.size(), 3U);   // the first two together
+  EXPECT_EQ(outcomes[0].message, "decisions 1 to 2 were replaced before their first step");
+  EXPECT_EQ(Number(outcomes[1], "decision"), 3.0);
   for (const plan::Note& note : decisions) {
     EXPECT_GT(Number(note, "predicted_step_seconds"), 0.0);
     EXPECT_EQ(Number(note, "learning_rate_factor"), 1.0);

@@ -31,7 +31,7 @@ void ClusterModel::Tell(const plan::Event& event) {
 }
 
 void ClusterModel::Step() {
-  plan::StepDone done{.step = ++step_};
+  plan::StepDone done{.step = ++step_, .noise = gradient_noise};
   for (const plan::Share& share : plan().shares) {
     if (share.samples == 0) continue;
     const ModelDevice& device = devices_.at(share.device);

@@ -59,13 +59,14 @@ class ClusterModel {
   std::int64_t Batch() const;
   const std::vector<plan::Plan>& plans() const { return plans_; }
   const plan::Plan& plan() const { return plans_.back(); }
-  // Plans of which the balancer keeps account: without those that only try a device again.
   int decisions() const;
+  const std::vector<plan::Note>& notes() const { return notes_; }
   std::vector<plan::Note> NotesOf(const std::string& event) const;
   double now() const { return clock_.Now(); }
   double step_seconds() const { return step_seconds_; }
 
-  double noise = 0.0;  // of every compute time: standard deviation
+  double noise = 0.0;                    // of every compute time: standard deviation
+  std::optional<double> gradient_noise;  // what the executor would measure
   double stall = 0.0;  // seconds that the next step of every device takes longer; then 0 again
 
  private:
