@@ -6,7 +6,6 @@
 #include <numeric>
 #include <utility>
 
-#include "motley/plan/energy_plan.h"
 #include "motley/plan/noise.h"
 #include "motley/plan/shares.h"
 
@@ -38,6 +37,10 @@ constexpr double kUnknownSeconds = 1e-3;
 
 std::string Milliseconds(double seconds) {
   return seconds < 1.0 ? fmt::format("{:.3g} ms", 1e3 * seconds) : fmt::format("{:.3g} s", seconds);
+}
+
+std::string Cost(double seconds, const std::optional<double>& joules) {
+  return Milliseconds(seconds) + (joules ? fmt::format(" and {:.4g} J", *joules) : "");
 }
 
 }  // namespace
@@ -227,26 +230,15 @@ plan::Plan Balancer::Decide(const std::vector<double>& paces, const std::string&
   const std::vector<plan::Candidate> candidates = Candidates(paces);
   std::string words = reason;
   std::optional<plan::Grouped> grouped;
-  const bool all_power =
-      std::all_of(devices_.begin(), devices_.end(), [](const Device& d) { return d.power; });
-  if (options_.objective == Objective::kEnergy && all_power) {
-    std::vector<plan::EnergyCandidate> powered;
-    for (std::size_t i = 0; i < devices_.size(); ++i) {
-      powered.push_back({devices_[i].name, candidates[i], *devices_[i].power});
-    }
-    plan::EnergyGoal goal{.batch = options_.batch,
-                          .multiple = options_.multiple,
-                          .samples_left = SamplesLeft(),
-                          .deadline_seconds = {}};
-    if (options_.deadline_seconds) goal.deadline_seconds = std::max(1e-3, SecondsLeft());
-    if (auto chosen = plan::PlanForEnergy(goal, powered); chosen.ok()) {
-      grouped = plan::Grouped{.group = std::vector<int>(devices_.size()),
-                              .shares = std::move(chosen->shares),
-                              .seconds = {chosen->seconds_per_step},
-                              .totals = {chosen->total}};
-      words += "; " + chosen->reason;
-      late_anyway_ = !chosen->meets_deadline;
-    }
+  std::optional<double> joules;
+  if (auto chosen = FewestJoules(candidates)) {
+    grouped = plan::Grouped{.group = std::vector<int>(devices_.size()),
+                            .shares = std::move(chosen->shares),
+                            .seconds = {chosen->seconds_per_step},
+                            .totals = {chosen->total}};
+    joules = chosen->joules_per_step;
+    words += "; " + chosen->reason;
+    late_anyway_ = !chosen->meets_deadline;
   }
   if (!grouped && options_.objective == Objective::kEnergy) {
     words += "; as fast as possible, because not every device states its watts";
@@ -265,10 +257,31 @@ plan::Plan Balancer::Decide(const std::vector<double>& paces, const std::string&
     }
   }
   for (std::size_t i = 0; i < devices_.size(); ++i) devices_[i].pace = paces[i];
-  return Adopt(std::move(*grouped), words);
+  return Adopt(std::move(*grouped), joules, words);
 }
 
-plan::Plan Balancer::Adopt(plan::Grouped grouped, const std::string& reason) {
+std::optional<plan::EnergyPlan> Balancer::FewestJoules(
+    const std::vector<plan::Candidate>& candidates) const {
+  const bool all_power =
+      std::all_of(devices_.begin(), devices_.end(), [](const Device& d) { return d.power; });
+  if (options_.objective != Objective::kEnergy || !all_power) return std::nullopt;
+  std::vector<plan::EnergyCandidate> powered;
+  for (std::size_t i = 0; i < devices_.size(); ++i) {
+    powered.push_back({devices_[i].name, candidates[i], *devices_[i].power});
+  }
+  plan::EnergyGoal goal{.batch = options_.batch,
+                        .multiple = options_.multiple,
+                        .samples_left = SamplesLeft(),
+                        .deadline_seconds = {},
+                        .moving_joules = options_.moving_joules};
+  if (options_.deadline_seconds) goal.deadline_seconds = std::max(1e-3, SecondsLeft());
+  auto chosen = plan::PlanForEnergy(goal, powered);
+  if (!chosen.ok()) return std::nullopt;
+  return std::move(chosen).value();
+}
+
+plan::Plan Balancer::Adopt(plan::Grouped grouped, std::optional<double> joules,
+                           const std::string& reason) {
   const double seconds = *std::max_element(grouped.seconds.begin(), grouped.seconds.end());
   plan::Plan plan{.shares = {}, .reason = reason, .predicted_seconds = seconds};
   const double now = clock_.Now();
@@ -307,6 +320,7 @@ plan::Plan Balancer::Adopt(plan::Grouped grouped, const std::string& reason) {
   const std::string after = Words(grouped.shares);
   planned_at_ = now;
   planned_seconds_ = seconds;
+  planned_joules_ = joules;
   planned_samples_ = total;
   group_seconds_ = std::move(grouped.seconds);
   regroup_ = false;
@@ -317,11 +331,12 @@ plan::Plan Balancer::Adopt(plan::Grouped grouped, const std::string& reason) {
   BeginLook(kFirstLook);
   notes_.push_back({"decision",
                     fmt::format("shares {}: {}; predicts {} per step", after, plan.reason,
-                                Milliseconds(seconds)),
+                                Cost(seconds, joules)),
                     {{"reason", plan.reason}, {"before", before}, {"after", after}},
                     {{"decision", static_cast<double>(decisions_)},
                      {"predicted_step_seconds", seconds},
                      {"learning_rate_factor", plan.learning_rate_factor}}});
+  if (joules) notes_.back().numbers.emplace_back("predicted_step_joules", *joules);
   return plan;
 }
 
@@ -486,19 +501,26 @@ std::optional<plan::Plan> Balancer::TryIdle() {
   return std::nullopt;
 }
 
-void Balancer::TellOutcome(double measured, double spread) {
+void Balancer::TellOutcome(double measured, std::optional<double> joules, double spread) {
   const double error = planned_seconds_ > 0.0 ? measured / planned_seconds_ - 1.0 : 0.0;
   notes_.push_back(
       {"outcome",
-       fmt::format("decision {}: {} per step were predicted and {} measured ({:+.0f} %); the "
+       fmt::format("decision {}: {} per step were predicted and {} measured ({:+.0f} %{}); the "
                    "devices' compute times differ by {:.1f} %",
-                   decisions_, Milliseconds(planned_seconds_), Milliseconds(measured),
-                   100.0 * error, 100.0 * spread),
+                   decisions_, Cost(planned_seconds_, planned_joules_), Cost(measured, joules),
+                   100.0 * error,
+                   joules ? " of the seconds; the joules by these and the devices' watts" : "",
+                   100.0 * spread),
        {},
        {{"decision", static_cast<double>(decisions_)},
         {"predicted_step_seconds", planned_seconds_},
         {"measured_step_seconds", measured},
         {"compute_spread", spread}}});
+  if (!joules) return;
+  plan::Note& note = notes_.back();
+  note.texts.emplace_back("energy_source", "estimated");
+  note.numbers.emplace_back("predicted_step_joules", *planned_joules_);
+  note.numbers.emplace_back("step_joules", *joules);
 }
 
 }  // namespace motley::tune

@@ -9,6 +9,7 @@
 #include "motley/base/clock.h"
 #include "motley/plan/balance.h"
 #include "motley/plan/controller.h"
+#include "motley/plan/energy_plan.h"
 #include "motley/plan/groups.h"
 #include "motley/tune/monitor.h"
 
@@ -25,6 +26,8 @@ struct BalancerOptions {
   bool keep = true;                 // retune while it runs; false: balanced at the start only
   Objective objective = Objective::kTime;
   std::optional<double> deadline_seconds;  // of the job, with kEnergy
+  // Of a step, for every device that takes part in it but the first, with kEnergy.
+  double moving_joules = 0.0;
 };
 
 // tune = "once" and "shares": gives each device the share that it can do in the same time as the
@@ -48,8 +51,8 @@ struct BalancerOptions {
 // left), the plan does what they can, and the learning rate follows the gain of the smaller batch,
 // or its size where the gradient noise is not known.
 //
-// Every plan is noted with its reason and the seconds per step that it predicts; some steps later,
-// what came of it.
+// Every plan is noted with its reason and the seconds per step that it predicts, with kEnergy the
+// joules as well; some steps later, what came of it.
 //
 // Thread safety: none.
 class Balancer final : public plan::Controller {
@@ -80,6 +83,7 @@ class Balancer final : public plan::Controller {
     std::int64_t steps = 0;  // it ends with so many of each group
     bool told = false;       // what came of the plan
     std::vector<double> measured;
+    std::vector<double> joules;  // with planned ones
   };
 
   std::optional<plan::Plan> OnStep(const plan::StepDone& step);
@@ -104,9 +108,12 @@ class Balancer final : public plan::Controller {
   std::string Words(const std::vector<std::int64_t>& shares) const;
   std::string PriceOfPrivacy(std::vector<plan::Candidate> candidates,
                              const std::vector<std::int64_t>& shares, double seconds) const;
+  // The plan with the fewest joules; none when a device does not state its watts.
+  std::optional<plan::EnergyPlan> FewestJoules(
+      const std::vector<plan::Candidate>& candidates) const;
   // Decides anew with these paces.
   plan::Plan Decide(const std::vector<double>& paces, const std::string& reason);
-  plan::Plan Adopt(plan::Grouped grouped, const std::string& reason);
+  plan::Plan Adopt(plan::Grouped grouped, std::optional<double> joules, const std::string& reason);
   std::string WhatChanged(const std::vector<double>& paces, bool hurried) const;
   std::optional<plan::Plan> Retune(double now);
   std::optional<plan::Plan> TryIdle();
@@ -118,10 +125,11 @@ class Balancer final : public plan::Controller {
   // the devices turn out not to finish together, gives a plan by what they needed.
   std::optional<plan::Plan> Judge(const plan::StepDone& step);
   void BeginLook(std::int64_t steps);
-  bool LookAt(const plan::StepDone& step);  // whether these are enough
+  bool LookAt(const plan::StepDone& step);      // whether these are enough
+  double JoulesOf(const plan::StepDone& step);  // by the watts of all and the times it took
   // What was measured at joining, once and while others joined, may be far too much.
   void LowerCommunication();
-  void TellOutcome(double measured, double spread);
+  void TellOutcome(double measured, std::optional<double> joules, double spread);
   std::optional<plan::Plan> Refine();
   // By how much the compute times of a group's devices differ in the steps of the look, in the
   // group where that is most.
@@ -137,12 +145,13 @@ class Balancer final : public plan::Controller {
   std::vector<Device> devices_;
   std::size_t last_found_ = 0;
   double planned_at_ = 0.0, planned_seconds_ = 0.0;
-  std::int64_t planned_samples_ = 0;    // of a step
-  bool late_anyway_ = false;            // no plan meets the deadline
-  std::vector<double> group_seconds_;   // of a step, as planned
-  bool regroup_ = false;                // devices came or went since the groups were formed
-  std::optional<double> noise_;         // the gradient noise scale, once it is known
-  std::optional<double> better_since_;  // there is a better plan
+  std::optional<double> planned_joules_;  // of a step, where the plan is one for energy
+  std::int64_t planned_samples_ = 0;      // of a step
+  bool late_anyway_ = false;              // no plan meets the deadline
+  std::vector<double> group_seconds_;     // of a step, as planned
+  bool regroup_ = false;                  // devices came or went since the groups were formed
+  std::optional<double> noise_;           // the gradient noise scale, once it is known
+  std::optional<double> better_since_;    // there is a better plan
   std::int64_t steps_since_ = 0, decisions_ = 0, samples_done_ = 0;
   int steps_unseen_ = 0;                    // since the last look at whether another plan is better
   std::optional<std::size_t> tried_;        // this idle device has a few samples in this step

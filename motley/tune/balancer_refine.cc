@@ -75,7 +75,10 @@ double Balancer::SureSpread() const {
 std::optional<plan::Plan> Balancer::Judge(const plan::StepDone& step) {
   if (!LookAt(step)) return std::nullopt;
   LowerCommunication();
-  if (!std::exchange(look_.told, true)) TellOutcome(Median(look_.measured), Spread());
+  if (!std::exchange(look_.told, true)) {
+    TellOutcome(Median(look_.measured),
+                planned_joules_ ? std::optional(Median(look_.joules)) : std::nullopt, Spread());
+  }
   if (auto plan = Refine()) return plan;
   // Twice the steps, those that were seen included.
   if (look_.steps == kLongestLook) {
@@ -89,6 +92,7 @@ std::optional<plan::Plan> Balancer::Judge(const plan::StepDone& step) {
 void Balancer::BeginLook(std::int64_t steps) {
   look_.steps = steps;
   look_.measured.clear();
+  look_.joules.clear();
   for (Device& device : devices_) {
     device.compute.clear();
     device.ratios.clear();
@@ -103,6 +107,7 @@ bool Balancer::LookAt(const plan::StepDone& step) {
   if (look_.told && !options_.keep) return false;
   // As if it were of the slowest group, for which the prediction stands.
   look_.measured.push_back(step.seconds * planned_seconds_ / group_seconds_[group]);
+  if (planned_joules_) look_.joules.push_back(JoulesOf(step));
   for (const plan::StepDone::Part& part : step.parts) {
     Device* const device = Find(part.device);
     if (device == nullptr || part.samples <= 0 || !(part.compute_seconds > 0.0)) continue;
@@ -111,6 +116,19 @@ bool Balancer::LookAt(const plan::StepDone& step) {
     device->besides.push_back(step.seconds - part.compute_seconds);
   }
   return static_cast<std::int64_t>(look_.measured.size()) >= look_.steps * Groups();
+}
+
+double Balancer::JoulesOf(const plan::StepDone& step) {
+  double joules = 0.0;
+  int working = 0;
+  for (const Device& device : devices_) joules += device.power->watts_idle * step.seconds;
+  for (const plan::StepDone::Part& part : step.parts) {
+    const Device* const device = Find(part.device);
+    if (device == nullptr || part.samples <= 0) continue;
+    joules += (device->power->watts_busy - device->power->watts_idle) * part.compute_seconds;
+    ++working;
+  }
+  return joules + options_.moving_joules * std::max(0, working - 1);
 }
 
 void Balancer::LowerCommunication() {
