@@ -184,6 +184,7 @@ class Coordinator::Impl {
   std::string JudgeGradients(const Group& group);
   run::Update Commit(int number, Group& group);
   void Account(const SessionPtr& member, double now);
+  void AccountPresence(const SessionPtr& member, double now);  // and its joules
   void TellShortStep(const run::Update& update, std::int64_t planned);
   // The samples of members that are gone, when all others are done.
   void ForgoUnreachable();

@@ -77,6 +77,7 @@ class Member {
   // An array that has come.
   base::Status Receive(const proto::Part& part);
   void ReportReady();
+  std::optional<double> ReadMeter();  // joules; none without one, or when it cannot be read
   void ReadOrders();
   void WriteReports();
   void ReadParts();
@@ -155,6 +156,7 @@ class Member {
   int group_size_ = 1;
   run::Pressure pressure_{clock_};
   std::unique_ptr<energy::Meter> meter_;  // null: there is none, or the profile estimates
+  double joules_busy_ = 0.0;              // that it has counted while steps were computed
   std::atomic<bool> finite_{true};
   WorkerReport report_;
   double leave_deadline_ = 0.0;
