@@ -50,7 +50,17 @@ Status WriteJob(const TrainPlan& plan) {
   return base::ReplaceFile(plan.files.onnx(), plan.prepared.onnx_bytes);
 }
 
-telemetry::Summary Summarize(const run::TrainReport& report, ActiveRun::Accounts accounts) {
+telemetry::Moving MovingOf(const TrainPlan& plan, const ActiveRun::Accounts& accounts) {
+  const Job::Network& network = plan.resolved.job.network;
+  return {
+      .seconds = accounts.moving_seconds,
+      .joules_per_gigabyte = network.joules_per_gigabyte,
+      .bandwidth_gbit = network.bandwidth_gbit,
+      .private_bytes = accounts.private_samples * plan.prepared.data.train->pixels_per_sample()};
+}
+
+telemetry::Summary Summarize(const TrainPlan& plan, const run::TrainReport& report,
+                             ActiveRun::Accounts accounts) {
   telemetry::Summary summary;
   summary.version = kVersion;
   summary.stop = run::ToString(report.reason);
@@ -72,7 +82,7 @@ telemetry::Summary Summarize(const run::TrainReport& report, ActiveRun::Accounts
   summary.bytes_sent = accounts.bytes_sent;
   summary.retunes = std::move(accounts.retunes);
   summary.unreachable_samples = accounts.unreachable_samples;
-  summary.moving_seconds = accounts.moving_seconds;
+  summary.moving = MovingOf(plan, accounts);
   return summary;
 }
 
@@ -114,8 +124,7 @@ ActiveRun::ActiveRun(const TrainPlan& plan, std::string command, ProgressView& v
 }
 
 Result<int> ActiveRun::Finish(const run::TrainReport& report, Accounts accounts, bool json) {
-  telemetry::Summary summary = Summarize(report, std::move(accounts));
-  summary.joules_per_gigabyte = plan_.resolved.job.network.joules_per_gigabyte;
+  const telemetry::Summary summary = Summarize(plan_, report, std::move(accounts));
   MOTLEY_RETURN_IF_ERROR(telemetry::WriteSummary(plan_.files.summary(), summary));
   MOTLEY_RETURN_IF_ERROR(events_->status());
   Show(report, summary);

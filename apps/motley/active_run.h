@@ -36,6 +36,7 @@ class ActiveRun {
     std::vector<telemetry::Retune> retunes;
     std::int64_t unreachable_samples = 0;
     double moving_seconds = 0.0;
+    std::int64_t private_samples = 0;  // of an epoch
   };
   // Writes the summary, shows the result (on standard output as well with `json`), and returns the
   // exit code.

@@ -1,5 +1,6 @@
 #include "apps/motley/cluster_run.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <list>
@@ -138,11 +139,12 @@ ActiveRun::Accounts AccountsOf(const cluster::Coordinator& coordinator) {
                                     .samples = total.samples,
                                     .compute_seconds = total.compute_seconds,
                                     .wait_seconds = total.wait_seconds};
-    EstimateEnergy(total.power, total.compute_seconds,
-                   total.present_seconds - total.compute_seconds, device);
-    if (total.measured && !total.power) {
-      device.joules_busy = total.joules;
-      device.energy_source = "measured";
+    const double busy = total.compute_seconds + total.test_seconds;
+    EstimateEnergy(total.power, busy, total.present_seconds - busy, device);
+    if (!total.meter.empty() && !total.power) {
+      device.joules_busy = std::min(total.joules, total.joules_busy);
+      device.joules_idle = total.joules - *device.joules_busy;
+      device.energy_source = total.meter;
     }
     accounts.devices.push_back(std::move(device));
   }
@@ -163,16 +165,20 @@ std::unique_ptr<plan::Controller> MakeSharer(const Job& job, const data::Dataset
   std::optional<double> deadline = job.train.deadline_seconds;
   if (deadline) *deadline = std::max(1e-3, *deadline - state.seconds);
   const auto epochs = EpochLimit(job).value_or(0) - static_cast<std::int64_t>(state.epoch);
+  const auto numbers = static_cast<double>(state.weights.size() + state.buffers.size());
   auto balancer = std::make_unique<tune::Balancer>(
-      tune::BalancerOptions{.batch = job.train.batch,
-                            .multiple = multiple,
-                            .groups = groups,
-                            .public_samples = train.size(),
-                            .epochs = std::max<std::int64_t>(0, epochs),
-                            .keep = job.train.tune != "once",
-                            .objective = job.train.objective == "energy" ? tune::Objective::kEnergy
-                                                                         : tune::Objective::kTime,
-                            .deadline_seconds = deadline},
+      tune::BalancerOptions{
+          .batch = job.train.batch,
+          .multiple = multiple,
+          .groups = groups,
+          .public_samples = train.size(),
+          .epochs = std::max<std::int64_t>(0, epochs),
+          .keep = job.train.tune != "once",
+          .objective =
+              job.train.objective == "energy" ? tune::Objective::kEnergy : tune::Objective::kTime,
+          .deadline_seconds = deadline,
+          // There and back.
+          .moving_joules = 2e-9 * sizeof(float) * numbers * job.network.joules_per_gigabyte},
       clock);
   if (job.train.tune != "auto" || groups == 1) return balancer;
   return std::make_unique<tune::MomentumKeeper>(std::move(balancer), job.train.momentum);
@@ -272,6 +278,7 @@ Result<int> ClusterRun::Run() {
   accounts.retunes = teller.retunes();
   accounts.unreachable_samples = teller.unreachable();
   accounts.moving_seconds = ended->state.wait_seconds;
+  accounts.private_samples = coordinator->ledger().size() - plan.prepared.data.train->size();
   return active->Finish(*ended, std::move(accounts), json);
 }
 

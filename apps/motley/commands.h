@@ -27,7 +27,8 @@ struct RunArgs {
   std::string job;                // a job file; empty: the default job
   std::vector<std::string> sets;  // section.key=value
   std::string out;
-  std::string resume;  // a run directory or "auto"
+  std::string resume;          // a run directory or "auto"
+  std::string sysfs = "/sys";  // where this machine's meters are; tests have their own
 };
 
 struct TrainArgs {

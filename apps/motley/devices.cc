@@ -127,6 +127,7 @@ Result<std::vector<cluster::WorkerOptions>> OwnWorkers(const TrainPlan& plan,
     options.loader_threads = static_cast<int>(job.data.threads);
     options.probe_cache = ProbeCacheFile(environment);
     options.power = PowerOf(device);
+    options.sysfs = plan.sysfs;
     MOTLEY_ASSIGN_OR_RETURN(const auto secret, OpenPrivate(plan, device, environment));
     if (secret != nullptr) {
       MOTLEY_ASSIGN_OR_RETURN(options.private_data, DataSpecOf(device.private_data));

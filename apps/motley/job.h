@@ -68,7 +68,8 @@ struct Job {
     std::string service = "constant";           // virtual clock only: how its steps vary
     std::optional<double> bandwidth_gbit;       // virtual clock only; see Network
     std::optional<double> fixed_ms, sample_ms;  // virtual clock only: its curve, not measured
-    std::string private_data;                   // "{i}" is the number of one of `count`
+    bool streamed = false;     // virtual clock only: public samples come over its link
+    std::string private_data;  // "{i}" is the number of one of `count`
     bool operator==(const Device&) const = default;
   };
   // As listed; none: the job speaks of no device, and `motley serve` does not compute itself. See

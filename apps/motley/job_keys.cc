@@ -143,6 +143,8 @@ const std::vector<Key> kKeys = {
      "what a step costs at full speed, on the virtual clock; left out: measured", {0, 1e9}},
     {"device", "sample_ms", [](Job& j, std::size_t i) -> Field { return &j.devices[i].sample_ms; },
      "and what a sample costs", {0, 1e9, true}},
+    {"device", "streamed", [](Job& j, std::size_t i) -> Field { return &j.devices[i].streamed; },
+     "it has no copy of data.train: its public samples are moved and counted, on the virtual clock"},
     {"device", "private", [](Job& j, std::size_t i) -> Field { return &j.devices[i].private_data; },
      "samples that never leave this device: a folder, or a form of data.train; {i} is its number"},
 

@@ -88,6 +88,7 @@ Result<std::vector<sim::VirtualDevice>> MakeDevices(
     device.bytes_per_second =
         kBytesPerGigabit * wanted.bandwidth_gbit.value_or(job.network.bandwidth_gbit);
     device.power = PowerOf(wanted);
+    device.streamed = wanted.streamed;
     MOTLEY_ASSIGN_OR_RETURN(device.secret, OpenPrivate(plan, wanted, environment));
     devices.push_back(std::move(device));
   }
@@ -136,6 +137,7 @@ ActiveRun::Accounts AccountsOf(const sim::VirtualExecutor& executor) {
   accounts.bytes_sent.gradient = executor.gradient_bytes();
   accounts.bytes_sent.weights = executor.weight_bytes();
   accounts.bytes_sent.activations = executor.activation_bytes();
+  accounts.bytes_sent.public_data = executor.sample_bytes();
   accounts.unreachable_samples = executor.unreachable();
   return accounts;
 }
@@ -283,6 +285,7 @@ Result<int> Simulate(const SimulateArgs& args, const Environment& environment) {
   ActiveRun::Accounts accounts = AccountsOf(executor);
   accounts.retunes = notes.decisions();
   accounts.moving_seconds = ended->state.wait_seconds;
+  accounts.private_samples = executor.ledger().size() - plan.prepared.data.train->size();
   return active->Finish(*ended, std::move(accounts), args.json);
 }
 

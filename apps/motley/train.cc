@@ -1,3 +1,4 @@
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,9 +27,11 @@ using base::Result;
 // process.
 class EnergyAccount {
  public:
-  EnergyAccount(const Job::Device& device, const base::Clock& clock) : power_(PowerOf(device)) {
+  EnergyAccount(const Job::Device& device, const std::filesystem::path& sysfs,
+                const base::Clock& clock)
+      : power_(PowerOf(device)) {
     if (power_) return;
-    if (auto meter = energy::OpenMeter("/sys", clock); meter.ok()) {
+    if (auto meter = energy::OpenMeter(sysfs, clock); meter.ok()) {
       meter_ = std::move(meter).value();
     }
   }
@@ -67,7 +70,7 @@ Result<int> Run(const TrainPlan& plan, const Environment& environment, bool json
   MOTLEY_ASSIGN_OR_RETURN(const std::unique_ptr<ActiveRun> active,
                           ActiveRun::Begin(plan, "motley train", view));
   const Job::Device wanted = DevicesOf(plan.resolved.job).front();
-  EnergyAccount energy(wanted, clock);
+  EnergyAccount energy(wanted, plan.sysfs, clock);
   run::Trainer::Hooks hooks = active->hooks();
   hooks.on_step = [&, show = hooks.on_step](const run::Progress& progress) {
     energy.Look();

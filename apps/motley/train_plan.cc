@@ -114,6 +114,7 @@ Result<TrainPlan> MakePlan(const RunArgs& args, const PlanOptions& options,
                    .prepared = std::move(prepared),
                    .files = std::move(files),
                    .restart = restart,
+                   .sysfs = args.sysfs,
                    .checkpoint = point ? point->checkpoint : std::filesystem::path(),
                    .resumed = std::move(resumed)};
 }

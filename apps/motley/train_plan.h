@@ -24,6 +24,7 @@ struct TrainPlan {
   RunFiles files;
   bool restart = false;              // over the remains of a run that never reached a checkpoint
   bool time_only = false;            // on a virtual clock, without gradients: nothing is learnt
+  std::filesystem::path sysfs;       // where this machine's meters are
   std::filesystem::path checkpoint;  // that `resumed` came from
   std::optional<run::TrainState> resumed;  // none: from fresh weights
 };

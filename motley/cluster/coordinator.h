@@ -68,10 +68,13 @@ struct MemberTotal {
   std::string name, device;
   std::int64_t samples = 0;
   double compute_seconds = 0.0, wait_seconds = 0.0;
+  double test_seconds = 0.0;                // computing with the test set
   double present_seconds = 0.0;             // as a member, computing or not
   std::optional<plan::PowerProfile> power;  // of estimates
-  bool measured = false;
-  double joules = 0.0;  // as measured
+  std::string meter;                        // "measured: rapl"; empty: nothing was measured
+  // As measured, in all and while it computed steps. A meter is one of a whole machine: what it
+  // counts is divided evenly among the members that read it at the time.
+  double joules = 0.0, joules_busy = 0.0;
 };
 
 // The process that owns a job: lets workers in, cuts every batch by the controller's shares, sums

@@ -146,17 +146,32 @@ void Coordinator::Impl::Account(const SessionPtr& member, double now) {
     member->rate = static_cast<double>(done.samples()) / done.compute_seconds();
   }
   MemberTotal& total = totals_[member->name];
-  total.name = member->name;
-  total.device = member->device;
   total.samples += done.samples();
   total.compute_seconds += done.compute_seconds();
   total.wait_seconds += done.wait_seconds();
+  AccountPresence(member, now);
+}
+
+void Coordinator::Impl::AccountPresence(const SessionPtr& member, double now) {
+  const proto::Done& done = *member->done;
+  MemberTotal& total = totals_[member->name];
+  total.name = member->name;
+  total.device = member->device;
   total.present_seconds += now - std::exchange(member->accounted, now);
   if (member->said.has_power()) {
     total.power = plan::PowerProfile{member->said.watts_idle(), member->said.watts_busy()};
-  } else if (done.has_joules()) {
-    total.joules += std::max(0.0, done.joules() - std::exchange(member->joules, done.joules()));
-    total.measured = true;
+  } else if (done.has_joules() && !member->said.meter().empty()) {
+    const auto readers =
+        std::count_if(members_.begin(), members_.end(), [&](const SessionPtr& other) {
+          return !other->said.meter().empty() && other->said.machine() == member->said.machine();
+        });
+    const auto part = [&](double now_at, double& before) {
+      return std::max(0.0, now_at - std::exchange(before, now_at)) /
+             static_cast<double>(std::max<std::ptrdiff_t>(1, readers));
+    };
+    total.joules += part(done.joules(), member->joules);
+    total.joules_busy += part(done.joules_busy(), member->joules_busy);
+    total.meter = member->said.meter();
   }
 }
 

@@ -421,6 +421,8 @@ base::Result<run::Evaluation> Coordinator::Impl::Evaluate() {
   for (const SessionPtr& member : members_) {
     test.loss += member->done->loss_sum();
     correct += member->done->correct();
+    AccountPresence(member, clock_.Now());
+    totals_[member->name].test_seconds += member->done->compute_seconds();
   }
   test.loss /= static_cast<double>(test.samples);
   test.accuracy = static_cast<double>(correct) / static_cast<double>(test.samples);

@@ -186,6 +186,7 @@ class Coordinator::Impl {
   // By Gloo nobody else knows them.
   static ModelServer::Norms ReportedNorms(const Group& group);
   void Account(const SessionPtr& member, double now);
+  void AccountPresence(const SessionPtr& member, double now);  // and its joules
   void TellShortStep(const run::Update& update, std::int64_t planned);
   // The samples of members that are gone, when all others are done.
   void ForgoUnreachable();

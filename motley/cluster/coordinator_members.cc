@@ -119,6 +119,9 @@ bool Coordinator::Impl::Admit(const std::vector<SessionPtr>& joiners) {
     if (session->closed() || session->version != step_) continue;
     members_.push_back(session);
     session->accounted = clock_.Now();
+    // What its meter counted before, while it was probed and others were waited for, is not the
+    // job's.
+    if (session->done) session->joules = session->done->joules();
     session->state = "working";
     shards_formed_ = false;
     Tell(Describe(session));

@@ -61,7 +61,8 @@ base::Status CheckReady(const proto::Ready& ready) {
   bool fits = ready.probe_size() <= kMaxTimings && ready.cap() >= 0 &&
               ready.private_samples() >= 0 && ready.private_samples() <= kMaxPrivate &&
               ready.private_sha256().size() <= 64 && plausible(ready.watts_idle()) &&
-              plausible(ready.watts_busy());
+              plausible(ready.watts_busy()) && ready.meter().size() <= 64 &&
+              Printable(ready.meter()) == ready.meter() && ready.machine().size() <= 64;
   for (const proto::Timing& timing : ready.probe()) {
     fits = fits && timing.samples() > 0 && plausible(timing.seconds());
   }
@@ -245,6 +246,7 @@ base::Status Desk::OnReport(const SessionPtr& session, const proto::Report& repo
           done.compute_seconds() >= 0.0 && done.wait_seconds() >= 0.0 && done.group_bytes() >= 0 &&
           done.weight_bytes() >= 0 && IsPlace(done.hosting()) && done.pressure() >= 0.0 &&
           done.pressure() <= 1.0 && done.joules() >= 0.0 && std::isfinite(done.joules()) &&
+          done.joules_busy() >= 0.0 && std::isfinite(done.joules_busy()) &&
           done.done_size() <= kMaxSpans;
       if (!plausible) return base::InvalidInput("a report that makes no sense");
       break;

@@ -8,6 +8,7 @@
 
 #include "motley/cluster/job.h"
 #include "motley/data/loader.h"
+#include "motley/energy/sysfs.h"
 #include "motley/engine/native/native_device.h"
 #include "motley/plan/noise.h"
 #include "motley/run/update.h"
@@ -30,6 +31,14 @@ std::string Discreet(const std::string& message, const std::string& private_data
   const std::string place = private_data.substr(private_data.find(':') + 1);
   if (place.empty() || message.find(place) == std::string::npos) return message;
   return "its private data cannot be used; it says why itself";
+}
+
+// The id of the machine's last start: another one on every machine, and the same in all containers
+// of one, as its meters are.
+std::string MachineOf(const WorkerOptions& options) {
+  if (!options.machine.empty()) return options.machine;
+  const auto id = energy::ReadLine("/proc/sys/kernel/random/boot_id");
+  return id.ok() ? *id : options.host;
 }
 
 }  // namespace
@@ -170,6 +179,10 @@ void Member::ReportReady() {
     ready.set_has_power(true);
     ready.set_watts_idle(options_.power->watts_idle);
     ready.set_watts_busy(options_.power->watts_busy);
+  }
+  if (meter_ != nullptr) {
+    ready.set_meter(std::string(meter_->source()));
+    ready.set_machine(MachineOf(options_));
   }
   if (workshop_.private_data != nullptr) {
     ready.set_private_samples(workshop_.private_data->size());
@@ -322,7 +335,9 @@ base::Status Member::Train(const proto::Order& order) {
   progress_->Restart();
   squared_ = 0.0;
   if (reducer_ != nullptr) reducer_->Begin(update_);
+  const std::optional<double> joules_before = ReadMeter();
   auto result = Compute(order, batch);
+  if (joules_before) joules_busy_ += ReadMeter().value_or(*joules_before) - *joules_before;
   if (boundary_ != nullptr && !boundary_->finite()) {
     finite_ = false;  // and there is no gradient: all that is left is to say so
     ReportDone(order, {}, waited);
@@ -527,6 +542,12 @@ base::Status Member::Form(const proto::Order& order) {
   return {};
 }
 
+std::optional<double> Member::ReadMeter() {
+  if (meter_ == nullptr) return std::nullopt;
+  const auto joules = meter_->Joules();
+  return joules.ok() ? std::optional(*joules) : std::nullopt;
+}
+
 void Member::ReportDone(const proto::Order& order, const engine::StepResult& result,
                         double wait_seconds) {
   proto::Report report;
@@ -551,12 +572,11 @@ void Member::ReportDone(const proto::Order& order, const engine::StepResult& res
       span.set_end(end);
     }
     done.set_pressure(pressure_.Read());
-    if (meter_ != nullptr) {
-      if (const auto joules = meter_->Joules(); joules.ok()) {
-        done.set_has_joules(true);
-        done.set_joules(*joules);
-      }
-    }
+  }
+  if (const auto joules = ReadMeter()) {
+    done.set_has_joules(true);
+    done.set_joules(*joules);
+    done.set_joules_busy(joules_busy_);
   }
   if (order.has_train() && reducer_ != nullptr) {
     // A ring: everything but one's own part, once for the sum and once for the result.

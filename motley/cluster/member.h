@@ -77,6 +77,7 @@ class Member {
   // An array that has come.
   base::Status Receive(const proto::Part& part);
   void ReportReady();
+  std::optional<double> ReadMeter();  // joules; none without one, or when it cannot be read
   void ReadOrders();
   void WriteReports();
   void ReadParts();
@@ -156,6 +157,7 @@ class Member {
   double squared_ = 0.0, sum_squared_ = 0.0;  // of the gradient, as the report has them
   run::Pressure pressure_{clock_};
   std::unique_ptr<energy::Meter> meter_;  // null: there is none, or the profile estimates
+  double joules_busy_ = 0.0;              // that it has counted while steps were computed
   std::atomic<bool> finite_{true};
   WorkerReport report_;
   double leave_deadline_ = 0.0;

@@ -70,11 +70,12 @@ class Session {
   StepKey ordered;                  // the last order,
   std::optional<proto::Done> done;  // what it has answered, and when,
   double answered = 0.0;
-  bool broken = false;                    // or that its group cannot
-  proto::Ready said;                      // when it was ready
-  double load_began = 0.0, loaded = 0.0;  // when the model went there
-  double accounted = 0.0, joules = 0.0;   // until when, and how much of it
-  std::uint64_t last_sequence = 0;        // of the thread that reads reports
+  bool broken = false;                     // or that its group cannot
+  proto::Ready said;                       // when it was ready
+  double load_began = 0.0, loaded = 0.0;   // when the model went there
+  double accounted = 0.0;                  // until when,
+  double joules = 0.0, joules_busy = 0.0;  // and how much of what it has measured
+  std::uint64_t last_sequence = 0;         // of the thread that reads reports
 
  private:
   mutable std::mutex mutex_;

@@ -41,6 +41,7 @@ struct WorkerOptions {
   std::string private_data;
   std::optional<plan::PowerProfile> power;  // for estimates; none: measured where there are meters
   std::filesystem::path sysfs = "/sys";     // where meters are; empty: not looked for
+  std::string machine;                      // whose meters these are; empty: this one's
   // How fast the device is, measured at joining; 0: it is not, and all shares start equal.
   double probe_seconds = 2.0;
   std::filesystem::path probe_cache;

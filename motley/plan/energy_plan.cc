@@ -35,6 +35,10 @@ double ComputeSeconds(const Candidate& speed, std::int64_t samples) {
   return FinishTime(speed, samples) - speed.communication_seconds;
 }
 
+double ActiveWatts(const EnergyCandidate& each) {
+  return each.power.watts_busy - each.power.watts_idle;
+}
+
 class Search {
  public:
   // `total` samples a step, which the candidates can do together.
@@ -43,6 +47,7 @@ class Search {
       : total_(total),
         multiple_(goal.multiple),
         step_limit_(goal.deadline_seconds.value_or(HUGE_VAL) / steps),
+        moving_joules_(goal.moving_joules),
         candidates_(candidates) {
     for (std::size_t i = 0; i < candidates.size(); ++i) by_cost_.push_back(i);
     std::stable_sort(by_cost_.begin(), by_cost_.end(), [&](std::size_t a, std::size_t b) {
@@ -56,8 +61,7 @@ class Search {
  private:
   // What one sample more costs in a step whose length is given: the device would idle otherwise.
   double JoulesOfOneMore(std::size_t i) const {
-    const EnergyCandidate& each = candidates_[i];
-    return (each.power.watts_busy - each.power.watts_idle) * each.speed.seconds_per_sample;
+    return ActiveWatts(candidates_[i]) * candidates_[i].speed.seconds_per_sample;
   }
 
   Option Evaluate(Shares shares) const {
@@ -65,7 +69,7 @@ class Search {
     for (std::size_t i = 0; i < shares.size(); ++i) {
       option.seconds = std::max(option.seconds, FinishTime(candidates_[i].speed, shares[i]));
     }
-    option.joules = JoulesPerStep(shares, candidates_);
+    option.joules = JoulesPerStep(shares, candidates_, moving_joules_);
     option.shares = std::move(shares);
     return option;
   }
@@ -89,15 +93,14 @@ class Search {
     return true;
   }
 
-  // Devices that must take part first, then by joules per sample when they work on their own.
+  // Devices that must take part first, then by what a sample costs on top of idling.
   Set Thriftiest() const {
     const double typical =
         std::max(1.0, static_cast<double>(total_) / static_cast<double>(candidates_.size()));
     const auto cost = [&](std::size_t i) {
       const EnergyCandidate& each = candidates_[i];
       if (each.speed.least > 0) return -1.0;
-      return each.power.watts_busy *
-             (each.speed.fixed_seconds / typical + each.speed.seconds_per_sample);
+      return JoulesOfOneMore(i) + ActiveWatts(each) * each.speed.fixed_seconds / typical;
     };
     Set order = by_cost_;
     std::stable_sort(order.begin(), order.end(),
@@ -238,7 +241,7 @@ class Search {
   }
 
   const std::int64_t total_, multiple_;
-  const double step_limit_;
+  const double step_limit_, moving_joules_;
   const std::span<const EnergyCandidate> candidates_;
   Set by_cost_;
 };
@@ -298,7 +301,7 @@ base::Status CheckProfiles(std::span<const EnergyCandidate> candidates) {
 }  // namespace
 
 double JoulesPerStep(std::span<const std::int64_t> shares,
-                     std::span<const EnergyCandidate> candidates) {
+                     std::span<const EnergyCandidate> candidates, double moving_joules) {
   MOTLEY_CHECK(shares.size() == candidates.size(), "{} shares for {} devices", shares.size(),
                candidates.size());
   double step = 0.0;
@@ -306,12 +309,13 @@ double JoulesPerStep(std::span<const std::int64_t> shares,
     step = std::max(step, FinishTime(candidates[i].speed, shares[i]));
   }
   double joules = 0.0;
+  int working = 0;
   for (std::size_t i = 0; i < shares.size(); ++i) {
-    if (shares[i] == 0) continue;
-    const double busy = ComputeSeconds(candidates[i].speed, shares[i]);
+    const double busy = shares[i] > 0 ? ComputeSeconds(candidates[i].speed, shares[i]) : 0.0;
     joules += EstimateJoules(candidates[i].power, busy, step - busy).total();
+    working += shares[i] > 0 ? 1 : 0;
   }
-  return joules;
+  return joules + moving_joules * static_cast<double>(std::max(0, working - 1));
 }
 
 base::Result<EnergyPlan> PlanForEnergy(const EnergyGoal& goal,
@@ -322,7 +326,7 @@ base::Result<EnergyPlan> PlanForEnergy(const EnergyGoal& goal,
   MOTLEY_ASSIGN_OR_RETURN(const Balanced balanced, Balance(goal.batch, goal.multiple, speeds));
   const Option fastest{.shares = balanced.shares,
                        .seconds = balanced.seconds,
-                       .joules = JoulesPerStep(balanced.shares, candidates)};
+                       .joules = JoulesPerStep(balanced.shares, candidates, goal.moving_joules)};
   if (balanced.total == 0) return base::InvalidInput("no device has memory for a sample");
 
   const double steps = std::max(

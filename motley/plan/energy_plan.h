@@ -24,6 +24,8 @@ struct EnergyGoal {
   std::int64_t multiple = 1;               // train.bn_batch, or 1
   std::int64_t samples_left = 0;           // to the end of the job
   std::optional<double> deadline_seconds;  // for these
+  // Of a step, for every device with a share but the first: the gradients' way through a ring.
+  double moving_joules = 0.0;
 };
 
 struct EnergyPlan {
@@ -35,11 +37,12 @@ struct EnergyPlan {
   std::string reason;  // for people
 };
 
-// Joules of one step. A device with a share draws busy watts while it computes and idle watts for
-// the rest of the step, communication included. A device without one draws nothing that the job
-// pays for: it may sleep, or work for somebody else.
+// Joules of one step, as the accounts of a run have them: every device draws busy watts while it
+// computes and idle watts for the rest of the step, communication included. So a device without a
+// share draws idle watts all the time: it is there, and waits for the end of the job. Leaving it
+// out saves what its computing would cost on top of that, and makes the step of all longer.
 double JoulesPerStep(std::span<const std::int64_t> shares,
-                     std::span<const EnergyCandidate> candidates);
+                     std::span<const EnergyCandidate> candidates, double moving_joules);
 
 // objective = "energy": the devices and shares with the fewest joules to the end of the job, among
 // those that meet the deadline; the fastest, when none does. Devices with private data always take

@@ -52,7 +52,7 @@ Plan EqualShares::Decide(const std::string& reason) {
   Note note{"decision",
             fmt::format("shares {}: {}", after, reason),
             {{"reason", reason}, {"after", after}},
-            {{"decision", static_cast<double>(record_.Decide(seconds))}}};
+            {{"decision", static_cast<double>(record_.Decide({.seconds = seconds, .joules = {}}))}}};
   if (seconds > 0.0) {
     note.message += fmt::format("; predicts {} per step", Milliseconds(seconds));
     note.numbers.emplace_back("predicted_step_seconds", seconds);

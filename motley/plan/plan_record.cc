@@ -9,6 +9,10 @@ std::string Milliseconds(double seconds) {
   return seconds < 1.0 ? fmt::format("{:.3g} ms", 1e3 * seconds) : fmt::format("{:.3g} s", seconds);
 }
 
+std::string CostOf(const StepCost& cost) {
+  return Milliseconds(cost.seconds) + (cost.joules ? fmt::format(" and {:.4g} J", *cost.joules) : "");
+}
+
 double MedianOf(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
@@ -18,23 +22,39 @@ double MedianOf(std::vector<double> values) {
 namespace {
 
 // "; the devices' …" included, and the same as numbers.
-std::string Measured(double predicted, const PlanRecord::Seen& seen, Note& note) {
-  const double measured = MedianOf(seen.seconds);
-  note.numbers.emplace_back("measured_step_seconds", measured);
+std::string Measured(const StepCost& predicted, const PlanRecord::Seen& seen, Note& note) {
+  StepCost measured{.seconds = MedianOf(seen.seconds), .joules = {}};
+  note.numbers.emplace_back("measured_step_seconds", measured.seconds);
   note.numbers.emplace_back("compute_spread", seen.spread);
+  if (predicted.joules && !seen.joules.empty()) {
+    measured.joules = MedianOf(seen.joules);
+    note.texts.emplace_back("energy_source", "estimated");
+    note.numbers.emplace_back("step_joules", *measured.joules);
+  }
   const std::string against =
-      predicted > 0.0 ? fmt::format("{} per step were predicted and {} measured ({:+.0f} %)",
-                                    Milliseconds(predicted), Milliseconds(measured),
-                                    100.0 * (measured / predicted - 1.0))
-                      : fmt::format("{} per step were measured", Milliseconds(measured));
+      predicted.seconds > 0.0
+          ? fmt::format("{} per step were predicted and {} measured ({:+.0f} %{})",
+                        CostOf(predicted), CostOf(measured),
+                        100.0 * (measured.seconds / predicted.seconds - 1.0),
+                        measured.joules
+                            ? " of the seconds; the joules by these and the devices' watts"
+                            : "")
+          : fmt::format("{} per step were measured", CostOf(measured));
   return fmt::format("{}; the devices' compute times differ by {:.1f} %", against,
                      100.0 * seen.spread);
 }
 
+void NotePrediction(const StepCost& predicted, Note& note) {
+  if (predicted.seconds > 0.0) {
+    note.numbers.emplace_back("predicted_step_seconds", predicted.seconds);
+  }
+  if (predicted.joules) note.numbers.emplace_back("predicted_step_joules", *predicted.joules);
+}
+
 }  // namespace
 
-std::int64_t PlanRecord::Decide(double predicted_seconds) {
-  predicted_seconds_ = predicted_seconds;
+std::int64_t PlanRecord::Decide(const StepCost& predicted) {
+  predicted_ = predicted;
   steps_ = 0;
   told_ = false;
   return ++decision_;
@@ -59,11 +79,9 @@ void PlanRecord::CountStep(std::vector<Note>& notes) {
 void PlanRecord::Tell(const Seen& seen, std::vector<Note>& notes) {
   if (std::exchange(told_, true)) return;
   Note note{"outcome", "", {}, {{"decision", static_cast<double>(decision_)}}};
-  if (predicted_seconds_ > 0.0) {
-    note.numbers.emplace_back("predicted_step_seconds", predicted_seconds_);
-  }
+  NotePrediction(predicted_, note);
   note.message =
-      fmt::format("decision {}: {}", decision_, Measured(predicted_seconds_, seen, note));
+      fmt::format("decision {}: {}", decision_, Measured(predicted_, seen, note));
   notes.push_back(std::move(note));
 }
 
@@ -79,11 +97,9 @@ void PlanRecord::GiveUp(const Seen& seen, std::vector<Note>& notes) {
             {},
             {{"decision", static_cast<double>(decision_)},
              {"replaced_after_steps", static_cast<double>(steps_)}}};
-  if (predicted_seconds_ > 0.0) {
-    note.numbers.emplace_back("predicted_step_seconds", predicted_seconds_);
-  }
+  NotePrediction(predicted_, note);
   note.message += seen.seconds.empty() ? ", too few to measure it"
-                                       : "; so far " + Measured(predicted_seconds_, seen, note);
+                                       : "; so far " + Measured(predicted_, seen, note);
   notes.push_back(std::move(note));
 }
 

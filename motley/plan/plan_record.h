@@ -2,6 +2,7 @@
 #define MOTLEY_PLAN_PLAN_RECORD_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,13 @@ namespace motley::plan {
 
 // For people: "12.5 ms", "1.2 s".
 std::string Milliseconds(double seconds);
+
+// What a step costs, predicted or measured.
+struct StepCost {
+  double seconds = 0.0;          // 0: not predicted
+  std::optional<double> joules;  // where the plan is one for energy
+};
+std::string CostOf(const StepCost& cost);  // for people
 
 // Requires at least one value.
 double MedianOf(std::vector<double> values);
@@ -25,11 +33,12 @@ class PlanRecord {
   struct Seen {
     std::vector<double> seconds;  // of its steps; none: it was too short
     double spread = 0.0;          // of the devices' compute times
+    std::vector<double> joules = {};  // of its steps, where these were predicted
   };
 
-  // A new plan stands; 0 predicts nothing. Returns the number of the decision. The plan before must
+  // A new plan stands. Returns the number of the decision. The plan before must
   // have been told of or given up.
-  std::int64_t Decide(double predicted_seconds);
+  std::int64_t Decide(const StepCost& predicted);
   // A step of the present plan is done.
   void CountStep(std::vector<Note>& notes);
   // It has been measured. Nothing happens when it has been told already.
@@ -44,7 +53,7 @@ class PlanRecord {
  private:
   std::int64_t decision_ = 0, steps_ = 0;
   std::int64_t unbegun_ = 0;  // the first one that was replaced before its first step; 0: none
-  double predicted_seconds_ = 0.0;
+  StepCost predicted_;
   bool told_ = true;
 };
 

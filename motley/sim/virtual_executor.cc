@@ -396,6 +396,7 @@ base::Result<run::Update> VirtualExecutor::Apply(const Timeline::Event& event,
     weight_bytes_ += bytes;
   }
   if (options_.merged_head) activation_bytes_ += ActivationBytes(update.samples);
+  sample_bytes_ += SampleBytes(flight);
   update.compute_seconds = event.computed - event.begin;
   update.compute_spread = plan::ComputeSpread(done);
   update.wait_seconds = event.end - event.computed;

@@ -34,6 +34,9 @@ struct VirtualDevice {
   engine::Pace pace;
   Service service;
   double bytes_per_second = 0.0;  // of its link
+  // Without a copy of the public samples. They are fetched while others are computed, so that the
+  // clock knows nothing of it; only their bytes are counted, each time a sample is used.
+  bool streamed = false;
   std::optional<plan::PowerProfile> power;
   std::shared_ptr<const data::Dataset> secret;  // its private samples; may be null
   std::optional<double> fails_at;               // in seconds of the clock
@@ -112,6 +115,7 @@ class VirtualExecutor final : public run::Executor {
   std::int64_t gradient_bytes() const { return gradient_bytes_; }
   std::int64_t weight_bytes() const { return weight_bytes_; }
   std::int64_t activation_bytes() const { return activation_bytes_; }  // and of their gradients
+  std::int64_t sample_bytes() const { return sample_bytes_; }          // of training
   // Private samples that nobody could compute, because their devices had failed.
   std::int64_t unreachable() const { return unreachable_; }
   int groups() const { return static_cast<int>(groups_.size()); }  // of the present plan
@@ -178,6 +182,8 @@ class VirtualExecutor final : public run::Executor {
   // False when a weight is no finite number any more.
   bool UpdateHead();
   std::int64_t ActivationBytes(std::int64_t samples) const;  // there and back
+  // Of what was sent to devices for this step.
+  std::int64_t SampleBytes(const Flight& flight) const;
   // Its weights go to all devices, before a test. The seconds of that.
   double SendHead();
 
@@ -228,7 +234,7 @@ class VirtualExecutor final : public run::Executor {
   std::deque<Prepared> prepared_;  // submitted to the loaders, in order
   std::map<std::uint64_t, std::pair<std::uint64_t, data::Permutation>> orders_;  // by seed
   std::int64_t step_ = 0, gradient_bytes_ = 0, weight_bytes_ = 0, activation_bytes_ = 0,
-               unreachable_ = 0;
+               sample_bytes_ = 0, unreachable_ = 0;
   double gradient_seconds_ = 0.0, evaluation_seconds_ = 0.0;
   std::vector<VirtualTotal> totals_;
 };

@@ -40,6 +40,22 @@ data::Loader& VirtualExecutor::LoaderOf(std::size_t device) {
   return own != nullptr ? *own : *sources_.front().loader;
 }
 
+std::int64_t VirtualExecutor::SampleBytes(const Flight& flight) const {
+  std::int64_t samples = 0;
+  if (flight.parts.size() != flight.members.size()) {
+    // One part for all, without private samples.
+    for (const auto& [device, its] : flight.work) {
+      if (options_.devices[device].streamed) samples += its;
+    }
+    return samples * data_.train->pixels_per_sample();
+  }
+  for (std::size_t k = 0; k < flight.members.size(); ++k) {
+    if (!options_.devices[flight.members[k]].streamed) continue;
+    for (const data::Ticket& ticket : flight.parts[k].public_tickets) samples += ticket.size();
+  }
+  return samples * data_.train->pixels_per_sample();
+}
+
 void VirtualExecutor::Prepare(int number) {
   // The flight may be of an older plan with more groups.
   if (number >= groups() || groups_[static_cast<std::size_t>(number)].batch == 0) return;

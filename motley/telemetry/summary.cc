@@ -1,5 +1,7 @@
 #include "motley/telemetry/summary.h"
 
+#include <utility>
+
 #include "motley/base/file.h"
 #include "motley/telemetry/events.h"
 
@@ -20,6 +22,39 @@ std::optional<double> JoulesOf(const DeviceSummary& device) {
 std::optional<double> PerSample(const std::optional<double>& joules, std::int64_t samples) {
   if (!joules || samples == 0) return std::nullopt;
   return *joules / static_cast<double>(samples);
+}
+
+std::vector<std::pair<const char*, std::int64_t>> Classes(const BytesSent& sent) {
+  return {{"gradient", sent.gradient},         {"weights", sent.weights},
+          {"activations", sent.activations},   {"public_data", sent.public_data},
+          {"private_data", sent.private_data}, {"control", sent.control}};
+}
+
+// So many bytes over one link, one after the other.
+ordered_json Price(std::int64_t bytes, const Moving& moving) {
+  const double gigabytes = 1e-9 * static_cast<double>(bytes);
+  const bool stated = moving.bandwidth_gbit > 0.0;
+  return {{"bytes", bytes},
+          {"link_seconds",
+           stated ? ordered_json(8.0 * gigabytes / moving.bandwidth_gbit) : ordered_json(nullptr)},
+          {"joules", gigabytes * moving.joules_per_gigabyte}};
+}
+
+ordered_json MovingOf(const Summary& summary) {
+  std::int64_t bytes = 0;
+  ordered_json classes;
+  for (const auto& [name, its] : Classes(summary.bytes_sent)) {
+    bytes += its;
+    classes[name] = Price(its, summary.moving);
+  }
+  ordered_json moving = Price(bytes, summary.moving);
+  moving["seconds"] = summary.moving.seconds;
+  moving["bandwidth_gbit"] = summary.moving.bandwidth_gbit;
+  moving["joules_per_gigabyte"] = summary.moving.joules_per_gigabyte;
+  moving["energy_source"] = "estimated";
+  moving["classes"] = std::move(classes);
+  moving["private_data_if_carried"] = Price(summary.moving.private_bytes, summary.moving);
+  return moving;
 }
 
 }  // namespace
@@ -49,18 +84,15 @@ ordered_json ToJson(const Summary& summary) {
   for (const DeviceSummary& device : summary.devices) {
     if (joules && !JoulesOf(device)) source = "incomplete: not all devices have a figure";
   }
-  const BytesSent& sent = summary.bytes_sent;
-  ordered_json bytes_sent = {{"gradient", sent.gradient},         {"weights", sent.weights},
-                             {"activations", sent.activations},   {"public_data", sent.public_data},
-                             {"private_data", sent.private_data}, {"control", sent.control}};
-  const std::int64_t moved = sent.gradient + sent.weights + sent.activations + sent.public_data +
-                             sent.private_data + sent.control;
-  ordered_json moving = {
-      {"bytes", moved},
-      {"seconds", summary.moving_seconds},
-      {"joules_per_gigabyte", summary.joules_per_gigabyte},
-      {"joules", 1e-9 * static_cast<double>(moved) * summary.joules_per_gigabyte},
-      {"energy_source", "estimated"}};
+  ordered_json bytes_sent;
+  for (const auto& [name, bytes] : Classes(summary.bytes_sent)) bytes_sent[name] = bytes;
+  ordered_json moving = MovingOf(summary);
+  // What is moved is estimated, and so is a whole with a part of it.
+  const std::optional<double> of_devices = joules;
+  if (const double moved = moving.at("joules"); joules && moved > 0.0) {
+    *joules += moved;
+    if (source.starts_with("measured")) source = "estimated";
+  }
   ordered_json retunes = ordered_json::array();
   for (const Retune& retune : summary.retunes) {
     retunes.push_back({{"at_seconds", retune.at_seconds},
@@ -80,6 +112,7 @@ ordered_json ToJson(const Summary& summary) {
           {"seconds", summary.seconds},
           {"samples_per_second", summary.samples_per_second},
           {"joules", OrNull(joules)},
+          {"joules_of_devices", OrNull(of_devices)},
           {"joules_per_sample", OrNull(PerSample(joules, summary.samples))},
           {"energy_source", source},
           {"moving", std::move(moving)},

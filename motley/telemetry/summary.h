@@ -37,6 +37,14 @@ struct BytesSent {
                control = 0;
 };
 
+// What moving data costs, as the job states it, and what it moved.
+struct Moving {
+  double seconds = 0.0;  // in which devices had computed and waited for each other
+  double joules_per_gigabyte = 0.0;
+  double bandwidth_gbit = 0.0;     // of a link; 0: not stated
+  std::int64_t private_bytes = 0;  // of all private samples, which have not been moved
+};
+
 // What a run came to: summary.json.
 struct Summary {
   std::string version;                   // of the program
@@ -54,8 +62,7 @@ struct Summary {
   double mean_staleness = 0.0;
   std::vector<DeviceSummary> devices;
   BytesSent bytes_sent;
-  double moving_seconds = 0.0;       // in which devices had computed and waited for each other
-  double joules_per_gigabyte = 0.0;  // that moving data costs, as the job states it
+  Moving moving;
   std::vector<Retune> retunes;
   std::int64_t unreachable_samples = 0;  // private ones of devices that were away
 };

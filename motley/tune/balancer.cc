@@ -6,7 +6,6 @@
 #include <numeric>
 #include <utility>
 
-#include "motley/plan/energy_plan.h"
 #include "motley/plan/shares.h"
 
 namespace motley::tune {
@@ -233,26 +232,15 @@ plan::Plan Balancer::Decide(const std::vector<double>& paces, const std::string&
   const std::vector<plan::Candidate> candidates = Candidates(paces);
   std::string words = reason;
   std::optional<plan::Grouped> grouped;
-  const bool all_power =
-      std::all_of(devices_.begin(), devices_.end(), [](const Device& d) { return d.power; });
-  if (options_.objective == Objective::kEnergy && all_power) {
-    std::vector<plan::EnergyCandidate> powered;
-    for (std::size_t i = 0; i < devices_.size(); ++i) {
-      powered.push_back({devices_[i].name, candidates[i], *devices_[i].power});
-    }
-    plan::EnergyGoal goal{.batch = options_.batch,
-                          .multiple = options_.multiple,
-                          .samples_left = SamplesLeft(),
-                          .deadline_seconds = {}};
-    if (options_.deadline_seconds) goal.deadline_seconds = std::max(1e-3, SecondsLeft());
-    if (auto chosen = plan::PlanForEnergy(goal, powered); chosen.ok()) {
-      grouped = plan::Grouped{.group = std::vector<int>(devices_.size()),
-                              .shares = std::move(chosen->shares),
-                              .seconds = {chosen->seconds_per_step},
-                              .totals = {chosen->total}};
-      words += "; " + chosen->reason;
-      late_anyway_ = !chosen->meets_deadline;
-    }
+  std::optional<double> joules;
+  if (auto chosen = FewestJoules(candidates)) {
+    grouped = plan::Grouped{.group = std::vector<int>(devices_.size()),
+                            .shares = std::move(chosen->shares),
+                            .seconds = {chosen->seconds_per_step},
+                            .totals = {chosen->total}};
+    joules = chosen->joules_per_step;
+    words += "; " + chosen->reason;
+    late_anyway_ = !chosen->meets_deadline;
   }
   if (!grouped && options_.objective == Objective::kEnergy) {
     words += "; as fast as possible, because not every device states its watts";
@@ -271,10 +259,31 @@ plan::Plan Balancer::Decide(const std::vector<double>& paces, const std::string&
     }
   }
   for (std::size_t i = 0; i < devices_.size(); ++i) devices_[i].pace = paces[i];
-  return Adopt(std::move(*grouped), words);
+  return Adopt(std::move(*grouped), joules, words);
 }
 
-plan::Plan Balancer::Adopt(plan::Grouped grouped, const std::string& reason) {
+std::optional<plan::EnergyPlan> Balancer::FewestJoules(
+    const std::vector<plan::Candidate>& candidates) const {
+  const bool all_power =
+      std::all_of(devices_.begin(), devices_.end(), [](const Device& d) { return d.power; });
+  if (options_.objective != Objective::kEnergy || !all_power) return std::nullopt;
+  std::vector<plan::EnergyCandidate> powered;
+  for (std::size_t i = 0; i < devices_.size(); ++i) {
+    powered.push_back({devices_[i].name, candidates[i], *devices_[i].power});
+  }
+  plan::EnergyGoal goal{.batch = options_.batch,
+                        .multiple = options_.multiple,
+                        .samples_left = SamplesLeft(),
+                        .deadline_seconds = {},
+                        .moving_joules = options_.moving_joules};
+  if (options_.deadline_seconds) goal.deadline_seconds = std::max(1e-3, SecondsLeft());
+  auto chosen = plan::PlanForEnergy(goal, powered);
+  if (!chosen.ok()) return std::nullopt;
+  return std::move(chosen).value();
+}
+
+plan::Plan Balancer::Adopt(plan::Grouped grouped, std::optional<double> joules,
+                           const std::string& reason) {
   record_.GiveUp(Seen(), notes_);
   const double seconds = *std::max_element(grouped.seconds.begin(), grouped.seconds.end());
   const double now = clock_.Now();
@@ -300,26 +309,30 @@ plan::Plan Balancer::Adopt(plan::Grouped grouped, const std::string& reason) {
   }
   planned_at_ = now;
   planned_seconds_ = seconds;
+  planned_joules_ = joules;
   planned_samples_ = total;
   group_seconds_ = std::move(grouped.seconds);
   regroup_ = false;
   steps_since_ = 0;
   better_since_.reset();
   BeginLook(kFirstLook);
-  return NotePlan(before, words, seconds);
+  return NotePlan(before, words, {seconds, joules});
 }
 
 plan::Plan Balancer::NotePlan(const std::string& before, const std::string& reason,
-                              double predicted_seconds) {
+                              const plan::StepCost& predicted) {
   const std::string after = PresentWords();
   notes_.push_back({"decision",
                     fmt::format("shares {}: {}; predicts {} per step", after, reason,
-                                Milliseconds(predicted_seconds)),
+                                plan::CostOf(predicted)),
                     {{"reason", reason}, {"before", before}, {"after", after}},
-                    {{"decision", static_cast<double>(record_.Decide(predicted_seconds))},
-                     {"predicted_step_seconds", predicted_seconds},
+                    {{"decision", static_cast<double>(record_.Decide(predicted))},
+                     {"predicted_step_seconds", predicted.seconds},
                      {"learning_rate_factor", rate_factor_}}});
-  return PresentPlan(reason, predicted_seconds);
+  if (predicted.joules) {
+    notes_.back().numbers.emplace_back("predicted_step_joules", *predicted.joules);
+  }
+  return PresentPlan(reason, predicted.seconds);
 }
 
 double Balancer::Gain(const std::vector<double>& paces) const {
@@ -465,7 +478,7 @@ plan::Plan Balancer::JudgeTrial(const plan::StepDone& step, double ratio) {
                         device.name, needed, FewSamples(), Milliseconds(group_seconds_[group]),
                         100.0 * (kGain - 1.0))
                   : fmt::format("{} did nothing in the step in which it was tried", device.name);
-  plan::Plan back = NotePlan(before, reason, planned_seconds_);
+  plan::Plan back = NotePlan(before, reason, {planned_seconds_, planned_joules_});
   notes_.back().texts.emplace_back("trial", device.name);
   return back;
 }
@@ -493,8 +506,9 @@ std::optional<plan::Plan> Balancer::TryIdle() {
     plan::Plan plan = NotePlan(
         before,
         fmt::format("{}, which has no share, is tried again with {}", device.name, FewSamples()),
-        std::max(group_seconds_[static_cast<std::size_t>(device.group)],
-                 alone + device.communication_seconds));
+        {.seconds = std::max(group_seconds_[static_cast<std::size_t>(device.group)],
+                             alone + device.communication_seconds),
+         .joules = {}});
     notes_.back().texts.emplace_back("trial", device.name);
     plan.predicted_seconds = 0.0;  // that was at its last known speed; nobody knows its present one
     return plan;

@@ -9,6 +9,7 @@
 #include "motley/base/clock.h"
 #include "motley/plan/balance.h"
 #include "motley/plan/controller.h"
+#include "motley/plan/energy_plan.h"
 #include "motley/plan/groups.h"
 #include "motley/plan/plan_record.h"
 #include "motley/tune/monitor.h"
@@ -26,6 +27,8 @@ struct BalancerOptions {
   bool keep = true;                 // retune while it runs; false: balanced at the start only
   Objective objective = Objective::kTime;
   std::optional<double> deadline_seconds;  // of the job, with kEnergy
+  // Of a step, for every device that takes part in it but the first, with kEnergy.
+  double moving_joules = 0.0;
 };
 
 // tune = "once" and "shares": gives each device the share that it can do in the same time as the
@@ -51,7 +54,8 @@ struct BalancerOptions {
 // known, and when it has changed so much that the factor is off by 20 %.
 //
 // Every plan, those that try a device included, is noted with its reason and the seconds per step
-// that it predicts; some steps later, or when another one replaces it, what came of it.
+// that it predicts, with kEnergy the joules as well; some steps later, or when another one replaces
+// it, what came of it.
 //
 // Thread safety: none.
 class Balancer final : public plan::Controller {
@@ -81,6 +85,7 @@ class Balancer final : public plan::Controller {
   struct Look {
     std::int64_t steps = 0;  // it ends with so many of each group
     std::vector<double> measured;
+    std::vector<double> joules;  // with planned ones
   };
 
   std::optional<plan::Plan> OnStep(const plan::StepDone& step);
@@ -106,12 +111,15 @@ class Balancer final : public plan::Controller {
   std::string FewSamples() const;    // of a trial
   std::string PriceOfPrivacy(std::vector<plan::Candidate> candidates,
                              const std::vector<std::int64_t>& shares, double seconds) const;
+  // The plan with the fewest joules; none when a device does not state its watts.
+  std::optional<plan::EnergyPlan> FewestJoules(
+      const std::vector<plan::Candidate>& candidates) const;
   // Decides anew with these paces.
   plan::Plan Decide(const std::vector<double>& paces, const std::string& reason);
-  plan::Plan Adopt(plan::Grouped grouped, const std::string& reason);
+  plan::Plan Adopt(plan::Grouped grouped, std::optional<double> joules, const std::string& reason);
   // The shares as they stand in devices_ now, as a decision.
   plan::Plan NotePlan(const std::string& before, const std::string& reason,
-                      double predicted_seconds);
+                      const plan::StepCost& predicted);
   std::string WhatChanged(const std::vector<double>& paces, bool hurried) const;
   std::optional<plan::Plan> Retune(double now);
   std::optional<plan::Plan> TryIdle();
@@ -128,7 +136,8 @@ class Balancer final : public plan::Controller {
   // the devices turn out not to finish together, gives a plan by what they needed.
   std::optional<plan::Plan> Judge(const plan::StepDone& step);
   void BeginLook(std::int64_t steps);
-  bool LookAt(const plan::StepDone& step);  // whether these are enough
+  bool LookAt(const plan::StepDone& step);      // whether these are enough
+  double JoulesOf(const plan::StepDone& step);  // by the watts of all and the times it took
   // What was measured at joining, once and while others joined, may be far too much.
   void LowerCommunication();
   plan::PlanRecord::Seen Seen() const;  // of the present plan
@@ -147,15 +156,16 @@ class Balancer final : public plan::Controller {
   std::vector<Device> devices_;
   std::size_t last_found_ = 0;
   double planned_at_ = 0.0, planned_seconds_ = 0.0;
-  std::int64_t planned_samples_ = 0;    // of a step
-  bool late_anyway_ = false;            // no plan meets the deadline
-  std::vector<double> group_seconds_;   // of a step, as planned
-  bool regroup_ = false;                // devices came or went since the groups were formed
-  std::optional<double> noise_;         // the gradient noise scale, once it is known
-  double rate_factor_ = 1.0;            // of the learning rate in the present plan,
-  std::optional<double> rate_noise_;    // for this noise scale,
-  std::int64_t rate_steps_ = 0;         // and so many steps old
-  std::optional<double> better_since_;  // there is a better plan
+  std::optional<double> planned_joules_;  // of a step, where the plan is one for energy
+  std::int64_t planned_samples_ = 0;      // of a step
+  bool late_anyway_ = false;              // no plan meets the deadline
+  std::vector<double> group_seconds_;     // of a step, as planned
+  bool regroup_ = false;                  // devices came or went since the groups were formed
+  std::optional<double> noise_;           // the gradient noise scale, once it is known
+  double rate_factor_ = 1.0;              // of the learning rate in the present plan,
+  std::optional<double> rate_noise_;      // for this noise scale,
+  std::int64_t rate_steps_ = 0;           // and so many steps old
+  std::optional<double> better_since_;    // there is a better plan
   std::int64_t steps_since_ = 0, samples_done_ = 0;
   int steps_unseen_ = 0;                    // since the last look at whether another plan is better
   std::optional<std::size_t> tried_;        // this idle device has a few samples in this step

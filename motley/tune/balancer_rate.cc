@@ -49,7 +49,7 @@ std::optional<plan::Plan> Balancer::FollowNoise() {
   notes_.push_back({"decision",
                     fmt::format("{}: {}", after, reason),
                     {{"reason", reason}, {"before", before}, {"after", after}},
-                    {{"decision", static_cast<double>(record_.Decide(planned_seconds_))},
+                    {{"decision", static_cast<double>(record_.Decide({planned_seconds_, planned_joules_}))},
                      {"predicted_step_seconds", planned_seconds_},
                      {"learning_rate_factor", rate_factor_},
                      {"noise_scale", *noise_}}});

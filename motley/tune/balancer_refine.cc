@@ -73,7 +73,7 @@ double Balancer::SureSpread() const {
 plan::PlanRecord::Seen Balancer::Seen() const {
   if (record_.told() || look_.measured.empty()) return {};
   if (tried_) return {};  // the look is at the plan before the trial
-  return {look_.measured, Spread()};
+  return {look_.measured, Spread(), look_.joules};
 }
 
 std::optional<plan::Plan> Balancer::Judge(const plan::StepDone& step) {
@@ -93,6 +93,7 @@ std::optional<plan::Plan> Balancer::Judge(const plan::StepDone& step) {
 void Balancer::BeginLook(std::int64_t steps) {
   look_.steps = steps;
   look_.measured.clear();
+  look_.joules.clear();
   for (Device& device : devices_) {
     device.compute.clear();
     device.ratios.clear();
@@ -107,6 +108,7 @@ bool Balancer::LookAt(const plan::StepDone& step) {
   if (record_.told() && !options_.keep) return false;
   // As if it were of the slowest group, for which the prediction stands.
   look_.measured.push_back(step.seconds * planned_seconds_ / group_seconds_[group]);
+  if (planned_joules_) look_.joules.push_back(JoulesOf(step));
   for (const plan::StepDone::Part& part : step.parts) {
     Device* const device = Find(part.device);
     if (device == nullptr || part.samples <= 0 || !(part.compute_seconds > 0.0)) continue;
@@ -115,6 +117,21 @@ bool Balancer::LookAt(const plan::StepDone& step) {
     device->besides.push_back(step.seconds - part.compute_seconds);
   }
   return static_cast<std::int64_t>(look_.measured.size()) >= look_.steps * Groups();
+}
+
+double Balancer::JoulesOf(const plan::StepDone& step) {
+  double joules = 0.0;
+  int working = 0;
+  for (const Device& device : devices_) {
+    if (device.power) joules += device.power->watts_idle * step.seconds;
+  }
+  for (const plan::StepDone::Part& part : step.parts) {
+    const Device* const device = Find(part.device);
+    if (device == nullptr || !device->power || part.samples <= 0) continue;
+    joules += (device->power->watts_busy - device->power->watts_idle) * part.compute_seconds;
+    ++working;
+  }
+  return joules + options_.moving_joules * std::max(0, working - 1);
 }
 
 void Balancer::LowerCommunication() {

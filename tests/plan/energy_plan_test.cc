@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <functional>
@@ -22,9 +23,9 @@ EnergyCandidate Device(const std::string& name, double seconds_per_sample, doubl
           .power = {.watts_idle = idle, .watts_busy = busy}};
 }
 
-// A fast host that needs 0.1 J a sample, and slow devices that need 0.04 J.
+// A fast host that needs 0.098 J a sample on top of idling, and slow devices that need 0.03 J.
 Devices HostAndSmallOnes(int small) {
-  Devices devices{Device("host", 0.001, 50, 100)};
+  Devices devices{Device("host", 0.001, 2, 100)};
   for (int i = 0; i < small; ++i) {
     devices.push_back(Device("csd-" + std::to_string(i), 0.01, 1, 4));
   }
@@ -38,12 +39,22 @@ TEST(EstimateJoulesTest, SplitsBusyAndIdle) {
   EXPECT_EQ(joules.total(), 270.0);
 }
 
-TEST(JoulesPerStepTest, ADeviceInThePlanPaysForWaitingAndOneLeftOutDoesNot) {
+TEST(JoulesPerStepTest, ADeviceThatWaitsOrIsLeftOutDrawsItsIdleWatts) {
   Devices devices = HostAndSmallOnes(1);
   devices[0].speed.communication_seconds = 0.005;
   // The small one takes 0.1 s; the host computes 0.01 s of them.
-  EXPECT_NEAR(JoulesPerStep(Shares{10, 10}, devices), 0.01 * 100 + 0.09 * 50 + 0.1 * 4, 1e-12);
-  EXPECT_NEAR(JoulesPerStep(Shares{0, 10}, devices), 0.1 * 4, 1e-12);
+  EXPECT_NEAR(JoulesPerStep(Shares{10, 10}, devices, 0.0), 0.01 * 100 + 0.09 * 2 + 0.1 * 4, 1e-12);
+  EXPECT_NEAR(JoulesPerStep(Shares{0, 10}, devices, 0.0), 0.1 * 2 + 0.1 * 4, 1e-12);
+}
+
+TEST(JoulesPerStepTest, MovingDataIsPaidForByAllThatTakePartButTheFirst) {
+  const Devices devices = HostAndSmallOnes(2);
+  for (const auto& [shares, others] :
+       {std::pair(Shares{0, 10, 0}, 0), std::pair(Shares{0, 5, 5}, 1),
+        std::pair(Shares{4, 4, 4}, 2)}) {
+    EXPECT_NEAR(JoulesPerStep(shares, devices, 0.25),
+                JoulesPerStep(shares, devices, 0.0) + 0.25 * others, 1e-12);
+  }
 }
 
 TEST(PlanForEnergyTest, LeavesTheHungryHostOutWhenThereIsTime) {
@@ -51,9 +62,29 @@ TEST(PlanForEnergyTest, LeavesTheHungryHostOutWhenThereIsTime) {
   const auto plan = PlanForEnergy({.batch = 100, .samples_left = 10'000}, devices);
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(plan->shares, (Shares{0, 25, 25, 25, 25}));
-  EXPECT_NEAR(plan->joules_per_step, 100 * 0.04, 1e-9);
+  EXPECT_NEAR(plan->joules_per_step, 100 * 0.04 + 0.25 * 2, 1e-9);
   EXPECT_NEAR(plan->seconds_per_step, 0.25, 1e-9);
   EXPECT_NE(plan->reason.find("left out: host"), std::string::npos) << plan->reason;
+}
+
+TEST(PlanForEnergyTest, KeepsAHostAtWorkThatDrawsMuchWhileItIdles) {
+  // It waits for the end of the job either way: sooner is cheaper.
+  Devices devices = HostAndSmallOnes(4);
+  devices[0].power.watts_idle = 50;
+  const auto plan = PlanForEnergy({.batch = 100, .samples_left = 10'000}, devices);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_GT(plan->shares[0], 50);
+  EXPECT_LT(plan->joules_per_step, JoulesPerStep(Shares{0, 25, 25, 25, 25}, devices, 0.0));
+}
+
+TEST(PlanForEnergyTest, LeavesADeviceOutWhoseGradientCostsMoreThanItsWorkSaves) {
+  const Devices devices = HostAndSmallOnes(2);
+  ASSERT_EQ(PlanForEnergy({.batch = 100, .samples_left = 10'000}, devices)->shares,
+            (Shares{0, 50, 50}));
+  const auto plan =
+      PlanForEnergy({.batch = 100, .samples_left = 10'000, .moving_joules = 3.0}, devices);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(std::count(plan->shares.begin(), plan->shares.end(), 0), 2) << plan->reason;
 }
 
 TEST(PlanForEnergyTest, TakesTheHostInToMeetADeadline) {
@@ -130,6 +161,7 @@ Case RandomCase(base::Rng& rng, std::size_t devices, std::int64_t batch) {
   c.goal.batch = batch;
   c.goal.multiple = rng.Below(3) == 0 ? 3 : 1;
   c.goal.samples_left = batch * 50;
+  if (rng.Below(2) == 0) c.goal.moving_joules = 3 * rng.Uniform();
   for (std::size_t i = 0; i < devices; ++i) {
     const double busy = 5 + 95 * rng.Uniform();
     EnergyCandidate each = Device("d" + std::to_string(i), std::exp(-2 - 3 * rng.Uniform()),
@@ -179,7 +211,8 @@ void ExpectLawful(const Case& c, const EnergyPlan& plan) {
   }
   ASSERT_LE(odd, 1);
   ASSERT_NEAR(plan.seconds_per_step, Seconds(c.devices, plan.shares), 1e-12);
-  ASSERT_NEAR(plan.joules_per_step, JoulesPerStep(plan.shares, c.devices), 1e-9);
+  ASSERT_NEAR(plan.joules_per_step, JoulesPerStep(plan.shares, c.devices, c.goal.moving_joules),
+              1e-9);
 }
 
 TEST(PlanForEnergyTest, IsNeverWorseThanBalancedSharesOnAnySetOfDevices) {
@@ -206,7 +239,9 @@ TEST(PlanForEnergyTest, IsNeverWorseThanBalancedSharesOnAnySetOfDevices) {
     for (std::size_t mask = 1; mask < std::size_t{1} << c.devices.size(); ++mask) {
       const Shares shares = BalancedFor(c, mask);
       if (shares.empty() || Seconds(c.devices, shares) * 50 > deadline) continue;
-      ASSERT_LE(plan->joules_per_step, JoulesPerStep(shares, c.devices) * (1 + 1e-12)) << round;
+      ASSERT_LE(plan->joules_per_step,
+                JoulesPerStep(shares, c.devices, c.goal.moving_joules) * (1 + 1e-12))
+          << round;
     }
   }
   EXPECT_GT(met, 200);
@@ -235,7 +270,7 @@ TEST(PlanForEnergyTest, IsCloseToTheBestOfAllShares) {
           const Candidate& speed = c.devices[i].speed;
           allowed = allowed && shares[i] >= speed.least && shares[i] <= speed.most;
         }
-        if (allowed) best = std::min(best, JoulesPerStep(shares, c.devices));
+        if (allowed) best = std::min(best, JoulesPerStep(shares, c.devices, c.goal.moving_joules));
       }
     }
     const auto plan = PlanForEnergy(c.goal, c.devices);
@@ -262,11 +297,14 @@ TEST(PlanForEnergyTest, ManyDevicesAreNotWorseThanOneOrAll) {
     ASSERT_TRUE(plan.ok());
     ASSERT_NO_FATAL_FAILURE(ExpectLawful(c, *plan)) << round;
     std::size_t all = (std::size_t{1} << c.devices.size()) - 1;
-    ASSERT_LE(plan->joules_per_step, JoulesPerStep(BalancedFor(c, all), c.devices) * (1 + 1e-12));
+    ASSERT_LE(plan->joules_per_step,
+              JoulesPerStep(BalancedFor(c, all), c.devices, c.goal.moving_joules) * (1 + 1e-12));
     for (std::size_t i = 0; i < c.devices.size(); ++i) {
       const Shares one = BalancedFor(c, std::size_t{1} << i);
       if (one.empty()) continue;
-      ASSERT_LE(plan->joules_per_step, JoulesPerStep(one, c.devices) * (1 + 1e-12)) << round;
+      ASSERT_LE(plan->joules_per_step,
+                JoulesPerStep(one, c.devices, c.goal.moving_joules) * (1 + 1e-12))
+          << round;
     }
   }
 }
@@ -281,7 +319,8 @@ TEST(PlanForEnergyTest, FindsTheThriftyAmongManyAsExhaustiveSearchWould) {
     double best = HUGE_VAL;
     for (std::size_t mask = 1; mask < std::size_t{1} << 13; ++mask) {
       const Shares shares = BalancedFor(c, mask);
-      if (!shares.empty()) best = std::min(best, JoulesPerStep(shares, c.devices));
+      if (!shares.empty())
+        best = std::min(best, JoulesPerStep(shares, c.devices, c.goal.moving_joules));
     }
     EXPECT_LE(plan->joules_per_step, best * 1.02) << round;
   }

@@ -81,11 +81,53 @@ TEST(SummaryTest, AddsUpTheEnergyAndSaysWhereItIsFrom) {
 
 TEST(SummaryTest, PricesWhatIsMoved) {
   const auto json = ToJson({.bytes_sent = {.gradient = 1'500'000'000, .weights = 500'000'000},
-                            .moving_seconds = 3.0,
-                            .joules_per_gigabyte = 20.0});
-  EXPECT_EQ(json.at("moving").at("bytes"), 2'000'000'000);
-  EXPECT_NEAR(json.at("moving").at("joules").get<double>(), 40.0, 1e-9);
-  EXPECT_EQ(json.at("moving").at("seconds"), 3.0);
+                            .moving = {.seconds = 3.0,
+                                       .joules_per_gigabyte = 20.0,
+                                       .bandwidth_gbit = 4.0,
+                                       .private_bytes = 3'000'000'000}});
+  const auto& moving = json.at("moving");
+  EXPECT_EQ(moving.at("bytes"), 2'000'000'000);
+  EXPECT_NEAR(moving.at("joules").get<double>(), 40.0, 1e-9);
+  EXPECT_NEAR(moving.at("link_seconds").get<double>(), 4.0, 1e-9);
+  EXPECT_EQ(moving.at("seconds"), 3.0);
+  EXPECT_EQ(moving.at("energy_source"), "estimated");
+  double joules = 0.0, seconds = 0.0;
+  std::int64_t bytes = 0;
+  for (const auto& [name, cost] : moving.at("classes").items()) {
+    EXPECT_EQ(cost.at("bytes"), json.at("bytes_sent").at(name)) << name;
+    bytes += cost.at("bytes").get<std::int64_t>();
+    joules += cost.at("joules").get<double>();
+    seconds += cost.at("link_seconds").get<double>();
+  }
+  EXPECT_EQ(moving.at("classes").size(), 6U);
+  EXPECT_EQ(bytes, 2'000'000'000);
+  EXPECT_NEAR(joules, 40.0, 1e-9);
+  EXPECT_NEAR(seconds, 4.0, 1e-9);
+  const auto& carried = moving.at("private_data_if_carried");
+  EXPECT_EQ(carried.at("bytes"), 3'000'000'000);
+  EXPECT_NEAR(carried.at("joules").get<double>(), 60.0, 1e-9);
+  EXPECT_NEAR(carried.at("link_seconds").get<double>(), 6.0, 1e-9);
+}
+
+TEST(SummaryTest, TheWholeIsWhatTheDevicesDrawAndWhatMovingCosts) {
+  Summary summary{
+      .samples = 10,
+      .devices = {{.name = "a", .joules_busy = 60.0, .energy_source = "measured: rapl"}},
+      .bytes_sent = {.gradient = 2'000'000'000}};
+  auto json = ToJson(summary);
+  EXPECT_EQ(json.at("joules"), 60.0);
+  EXPECT_EQ(json.at("energy_source"), "measured: rapl");
+  summary.moving.joules_per_gigabyte = 20.0;
+  json = ToJson(summary);
+  EXPECT_NEAR(json.at("joules").get<double>(), 100.0, 1e-9);
+  EXPECT_NEAR(json.at("joules_per_sample").get<double>(), 10.0, 1e-9);
+  EXPECT_EQ(json.at("joules_of_devices"), 60.0);
+  EXPECT_EQ(json.at("energy_source"), "estimated") << "a part of it is";
+  EXPECT_EQ(json.at("devices")[0].at("energy_source"), "measured: rapl");
+
+  summary.devices[0].joules_busy.reset();
+  json = ToJson(summary);
+  EXPECT_TRUE(json.at("joules").is_null()) << "what the devices draw is not known";
 }
 
 TEST(SummaryTest, ListsEveryChangeOfPlanAndWhatCouldNotBeReached) {

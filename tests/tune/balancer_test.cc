@@ -412,6 +412,23 @@ TEST(BalancerTest, LeavesAWastefulDeviceOutToSaveEnergy) {
   EXPECT_TRUE(Says(cluster.plan(), "left out: wasteful")) << cluster.plan().reason;
 }
 
+TEST(BalancerTest, SaysWhatJoulesItPredictsAndWhatCameOfThem) {
+  BalancerOptions options = EnergyOptions({});
+  options.moving_joules = 0.5;
+  ClusterModel cluster(options);
+  cluster.Join("thrifty", {.seconds_per_sample = 0.01, .power = kThrifty});
+  cluster.Join("wasteful", {.seconds_per_sample = 0.005, .power = kWasteful});
+  cluster["thrifty"].slowdown = 1.05;
+  cluster.RunSteps(20);
+  // One second of 5 W, and of 100 W for the one that is left out; then 5 % more of both.
+  const auto decisions = cluster.NotesOf("decision"), outcomes = cluster.NotesOf("outcome");
+  EXPECT_NEAR(Number(decisions.back(), "predicted_step_joules"), 105.0, 1e-9);
+  ASSERT_EQ(outcomes.size(), 1U);
+  EXPECT_NEAR(Number(outcomes[0], "predicted_step_joules"), 105.0, 1e-9);
+  EXPECT_NEAR(Number(outcomes[0], "step_joules"), 1.05 * 105, 1e-9);
+  EXPECT_NE(outcomes[0].message.find("110."), std::string::npos) << outcomes[0].message;
+}
+
 TEST(BalancerTest, UsesAWastefulDeviceWhenTheDeadlineIsTight) {
   // 20,000 samples: 200 s by the thrifty one alone, 67 s by both.
   ClusterModel cluster(EnergyOptions(100.0));
