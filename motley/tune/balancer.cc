@@ -6,9 +6,7 @@
 #include <numeric>
 #include <utility>
 
-#include "motley/plan/energy_plan.h"
 #include "motley/plan/noise.h"
-#include "motley/plan/shares.h"
 
 namespace motley::tune {
 namespace {
@@ -140,14 +138,6 @@ bool Balancer::BehindTheDeadline() const {
   return steps * planned_seconds_ > kLate * std::max(0.0, SecondsLeft());
 }
 
-std::int64_t Balancer::LeastOf(const Device& device, std::int64_t samples_of_an_epoch) const {
-  if (device.private_samples == 0) return 0;
-  // An even part of every batch of its group, which makes one part of the steps.
-  const auto exact = static_cast<double>(device.private_samples) * static_cast<double>(Groups()) *
-                     static_cast<double>(options_.batch) / static_cast<double>(samples_of_an_epoch);
-  return static_cast<std::int64_t>(exact) / options_.multiple * options_.multiple;
-}
-
 std::vector<plan::Candidate> Balancer::Candidates(const std::vector<double>& paces) const {
   std::vector<plan::Candidate> candidates;
   candidates.reserve(devices_.size());
@@ -181,51 +171,12 @@ double Balancer::MeasuredPace(const Device& device, bool hurried) const {
   return unsteady ? device.pace : device.monitor.LongPace().value_or(device.pace);
 }
 
-// What does not fit: a device with more private samples than it can do in the time of the others.
-std::string Balancer::PriceOfPrivacy(std::vector<plan::Candidate> candidates,
-                                     const std::vector<std::int64_t>& shares,
-                                     double seconds) const {
-  std::string names;
-  for (std::size_t i = 0; i < candidates.size(); ++i) {
-    if (candidates[i].least > 0 && shares[i] == candidates[i].least) {
-      names += (names.empty() ? "" : ", ") + devices_[i].name;
-    }
-    candidates[i].least = 0;
-  }
-  if (Groups() > 1) return {};  // other groups need not wait
-  const auto free = plan::Balance(options_.batch, options_.multiple, candidates);
-  if (names.empty() || !free.ok() || seconds < kGain * free->seconds) return {};
-  return fmt::format(
-      "; the private samples of {} are more than it can do in time: steps take {} instead of {}",
-      names, Milliseconds(seconds), Milliseconds(free->seconds));
-}
-
-plan::Grouped Balancer::SharesByPrivacy(const std::vector<plan::Candidate>& candidates) const {
-  plan::Grouped grouped;
-  const auto groups = static_cast<std::size_t>(Groups());
-  grouped.shares.resize(candidates.size());
-  for (std::size_t i = 0; i < candidates.size(); ++i) {
-    grouped.group.push_back(static_cast<int>(i % groups));
-  }
-  for (std::size_t group = 0; group < groups; ++group) {
-    std::vector<std::int64_t> weights;
-    std::vector<plan::Candidate> members;
-    for (std::size_t i = group; i < candidates.size(); i += groups) {
-      weights.push_back(std::max<std::int64_t>(1, candidates[i].least));
-      members.push_back(candidates[i]);
-    }
-    const auto shares = plan::Apportion(options_.batch, weights, options_.multiple);
-    for (std::size_t k = 0; k < shares.size(); ++k) grouped.shares[group + k * groups] = shares[k];
-    grouped.seconds.push_back(plan::FinishTime(shares, members));
-    grouped.totals.push_back(options_.batch);
-  }
-  return grouped;
-}
-
 plan::Plan Balancer::Decide(const std::vector<double>& paces, const std::string& reason) {
   if (devices_.empty()) return {.shares = {}, .reason = reason};
   const std::vector<plan::Candidate> candidates = Candidates(paces);
-  std::string words = reason;
+  const bool any_private = std::any_of(candidates.begin(), candidates.end(),
+                                       [](const plan::Candidate& one) { return one.least > 0; });
+  std::string words = reason, misfit;
   std::optional<plan::Grouped> grouped;
   const bool all_power =
       std::all_of(devices_.begin(), devices_.end(), [](const Device& d) { return d.power; });
@@ -240,6 +191,7 @@ plan::Plan Balancer::Decide(const std::vector<double>& paces, const std::string&
                           .deadline_seconds = {}};
     if (options_.deadline_seconds) goal.deadline_seconds = std::max(1e-3, SecondsLeft());
     if (auto chosen = plan::PlanForEnergy(goal, powered); chosen.ok()) {
+      if (any_private) misfit = TooMuchForTheEnergy(goal, *chosen, powered);
       grouped = plan::Grouped{.group = std::vector<int>(devices_.size()),
                               .shares = std::move(chosen->shares),
                               .seconds = {chosen->seconds_per_step},
@@ -257,20 +209,25 @@ plan::Plan Balancer::Decide(const std::vector<double>& paces, const std::string&
                         : BestShares(paces);
     if (balanced.ok()) {
       grouped = std::move(*balanced);
-      words += PriceOfPrivacy(candidates, grouped->shares, grouped->seconds[0]);
+      if (any_private) misfit = TooMuchForTheTime(candidates, *grouped);
     } else {
       // More private samples than the batch has room for: what each must do, in proportion.
       grouped = SharesByPrivacy(candidates);
-      words += "; shares follow the private samples: " + balanced.status().message();
+      misfit = "shares follow the private samples: " + balanced.status().message();
     }
   }
+  if (const std::string full = TooMuchForMemory(candidates); !full.empty()) {
+    misfit += (misfit.empty() ? "" : "; ") + full;
+  }
   for (std::size_t i = 0; i < devices_.size(); ++i) devices_[i].pace = paces[i];
-  return Adopt(std::move(*grouped), words);
+  return Adopt(std::move(*grouped), words, misfit);
 }
 
-plan::Plan Balancer::Adopt(plan::Grouped grouped, const std::string& reason) {
+plan::Plan Balancer::Adopt(plan::Grouped grouped, const std::string& reason,
+                           const std::string& misfit) {
   const double seconds = *std::max_element(grouped.seconds.begin(), grouped.seconds.end());
   plan::Plan plan{.shares = {}, .reason = reason, .predicted_seconds = seconds};
+  if (!misfit.empty()) plan.reason += "; " + misfit;
   const double now = clock_.Now();
   const std::int64_t total = *std::min_element(grouped.totals.begin(), grouped.totals.end());
   if (total < options_.batch && total > 0) {
@@ -322,6 +279,7 @@ plan::Plan Balancer::Adopt(plan::Grouped grouped, const std::string& reason) {
                     {{"decision", static_cast<double>(decisions_)},
                      {"predicted_step_seconds", seconds},
                      {"learning_rate_factor", plan.learning_rate_factor}}});
+  if (!misfit.empty()) notes_.back().texts.emplace_back("does_not_fit", misfit);
   return plan;
 }
 

@@ -9,6 +9,7 @@
 #include "motley/base/clock.h"
 #include "motley/plan/balance.h"
 #include "motley/plan/controller.h"
+#include "motley/plan/energy_plan.h"
 #include "motley/plan/groups.h"
 #include "motley/tune/monitor.h"
 
@@ -48,8 +49,8 @@ struct BalancerOptions {
 // left), the plan does what they can, and the learning rate follows the gain of the smaller batch,
 // or its size where the gradient noise is not known.
 //
-// Every plan is noted with its reason and the seconds per step that it predicts; some steps later,
-// what came of it.
+// Every plan is noted with its reason, what of the private samples does not fit into it, and the
+// seconds per step that it predicts; some steps later, what came of it.
 //
 // Thread safety: none.
 class Balancer final : public plan::Controller {
@@ -102,11 +103,18 @@ class Balancer final : public plan::Controller {
   int Groups() const;
   std::vector<plan::Share> PresentShares() const;
   std::string Words(const std::vector<std::int64_t>& shares) const;
-  std::string PriceOfPrivacy(std::vector<plan::Candidate> candidates,
-                             const std::vector<std::int64_t>& shares, double seconds) const;
+  // What of the private samples does not fit, for people: into a device's memory; into the time, or
+  // the joules, that a step would take if they could be done anywhere. Empty when they do.
+  std::string TooMuchForMemory(const std::vector<plan::Candidate>& candidates) const;
+  std::string TooMuchForTheTime(const std::vector<plan::Candidate>& candidates,
+                                const plan::Grouped& grouped) const;
+  std::string TooMuchForTheEnergy(const plan::EnergyGoal& goal, const plan::EnergyPlan& chosen,
+                                  std::vector<plan::EnergyCandidate> powered) const;
+  std::string NamesOf(const std::vector<std::size_t>& devices) const;  // the first of many
   // Decides anew with these paces.
   plan::Plan Decide(const std::vector<double>& paces, const std::string& reason);
-  plan::Plan Adopt(plan::Grouped grouped, const std::string& reason);
+  // `misfit`: what does not fit, or nothing.
+  plan::Plan Adopt(plan::Grouped grouped, const std::string& reason, const std::string& misfit);
   std::string WhatChanged(const std::vector<double>& paces, bool hurried) const;
   std::optional<plan::Plan> Retune(double now);
   std::optional<plan::Plan> TryIdle();
