@@ -183,6 +183,8 @@ class Coordinator::Impl {
   // Why the gradients that came cannot be used; a single offender is sent away.
   std::string JudgeGradients(const Group& group);
   run::Update Commit(int number, Group& group);
+  // What the member needed in the step besides computing; negative when nobody can tell.
+  double ExchangeSeconds(const Group& group, const SessionPtr& member) const;
   void Account(const SessionPtr& member, double now);
   void TellShortStep(const run::Update& update, std::int64_t planned);
   // The samples of members that are gone, when all others are done.

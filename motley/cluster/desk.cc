@@ -298,6 +298,7 @@ base::Status Desk::OnPart(const SessionPtr& session, proto::Part& part) {
   if (part.array() != proto::ARRAY_UPDATE) return Receive(session, part);
   auto added = model_.Add(session->name, key, part.offset(), part.samples(),
                           std::move(*part.mutable_floats()));
+  session->delivered = clock_.Now();
   return added.ok() ? base::Status() : std::move(added).status();
 }
 

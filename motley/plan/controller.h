@@ -41,6 +41,10 @@ struct StepDone {
     // The part of the time, in [0, 1], in which the kernel let it wait for a processor since the
     // step before; 0 where that is not known.
     double pressure = 0.0;
+    // From the beginning of the step to when its gradient was there, but for the computing: what it
+    // needed for samples, model and gradient. Negative where that cannot be told from waiting for
+    // others.
+    double exchange_seconds = -1.0;
   };
   std::int64_t step = 0;
   int group = 0;

@@ -257,6 +257,7 @@ plan::Plan Balancer::Adopt(plan::Grouped grouped, const std::string& reason,
       device.next_try = NextTry(device);
     }
     device.share = share;
+    device.planned_communication = device.communication_seconds;
     device.group = grouped.group[i];
     device.monitor.Forget(device.pace);
   }
@@ -326,6 +327,12 @@ std::string Balancer::WhatChanged(const std::vector<double>& paces, bool hurried
         hurried && device.monitor.pressed() ? ", and the kernel says that it waits for a processor"
                                             : ""));
   }
+  for (const Device& device : devices_) {
+    const double before = device.planned_communication, after = device.communication_seconds;
+    if (device.share == 0 || !ExchangeHasChanged(device, before, after)) continue;
+    changes.push_back(fmt::format("the exchange with {} takes {} instead of {}", device.name,
+                                  Milliseconds(after), Milliseconds(before)));
+  }
   if (changes.empty() && BehindTheDeadline()) return "the job is behind its deadline";
   if (changes.empty()) return "the shares do not fit the measured speeds";
   return fmt::format("{}", fmt::join(changes, "; "));
@@ -335,7 +342,7 @@ std::optional<plan::Plan> Balancer::OnStep(const plan::StepDone& step) {
   const double now = clock_.Now();
   if (step.noise) noise_ = step.noise;
   ++steps_since_;
-  double trial = 0.0;
+  double trial = 0.0, trial_exchange = -1.0;
   for (const plan::StepDone::Part& part : step.parts) {
     Device* const device = Find(part.device);
     samples_done_ += part.samples;
@@ -347,13 +354,16 @@ std::optional<plan::Plan> Balancer::OnStep(const plan::StepDone& step) {
     } else {
       device->monitor.Add(now, ratio, part.pressure);
     }
-    if (tried_ && device == &devices_[*tried_]) trial = ratio;
+    if (tried_ && device == &devices_[*tried_]) {
+      trial = ratio;
+      trial_exchange = part.exchange_seconds;
+    }
   }
   if (tried_) {
     // With several groups, steps of others and of the plan before may come first.
     const bool its_group = step.group == devices_[*tried_].group;
     if (its_group) ++tried_steps_;
-    if (Groups() == 1 || trial > 0.0 || tried_steps_ > 2) return JudgeTrial(trial);
+    if (Groups() == 1 || trial > 0.0 || tried_steps_ > 2) return JudgeTrial(trial, trial_exchange);
     return std::nullopt;
   }
   if (auto plan = Judge(step)) return plan;
@@ -397,13 +407,14 @@ double Balancer::NextTry(const Device& device) const {
   return clock_.Now() + std::max(kTrySeconds, alone / kTryCost);
 }
 
-plan::Plan Balancer::JudgeTrial(double ratio) {
+plan::Plan Balancer::JudgeTrial(double ratio, double exchange_seconds) {
   const std::size_t tried = *std::exchange(tried_, std::nullopt);
   Device& device = devices_[tried];
   for (std::size_t i = 0; i < devices_.size(); ++i) devices_[i].share = tried_before_[i];
   std::vector<double> paces;
   for (const Device& each : devices_) paces.push_back(each.pace);
   if (ratio > 0.0) paces[tried] = ratio;
+  if (exchange_seconds >= 0.0) device.communication_seconds = exchange_seconds;
   const auto balanced = BestShares(paces);
   const auto group = static_cast<std::size_t>(device.group);
   if (ratio > 0.0 && balanced.ok() && balanced->shares[tried] > 0 &&

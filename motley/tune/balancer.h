@@ -37,6 +37,10 @@ struct BalancerOptions {
 // device waits for its processor and the plan would be 20 % faster. A device that has no
 // share is tried again with a few samples from time to time, rarely enough to cost at most 5 %.
 //
+// The exchange of gradient and model takes what it took at joining, until the executor tells more:
+// then it follows what nine of ten of the last 20 steps took at least, up and down, when that is
+// another by 5 % of a step.
+//
 // Differences that are smaller than that, but last, are refined away: when the devices' median
 // compute times differ by more than 2 %, and by more than chance, over 10 steps of a plan, or 20,
 // 40, 80 or 160. One that follows another soon needs twice the rest, so that plans do not
@@ -66,7 +70,7 @@ class Balancer final : public plan::Controller {
     std::string name;
     plan::SpeedCurve curve;  // of the probe
     double pace = 1.0;       // by which the curve is scaled in the present plan
-    double communication_seconds = 0.0;
+    double communication_seconds = 0.0, planned_communication = 0.0;
     std::optional<plan::PowerProfile> power;
     std::int64_t private_samples = 0;
     std::int64_t share = 0;
@@ -75,6 +79,8 @@ class Balancer final : public plan::Controller {
     Monitor monitor;
     // Of the look: seconds, against the curve, and of the steps without them.
     std::vector<double> compute, ratios, besides;
+    std::vector<double> exchange;  // seconds, of the last steps whatever the plan, round and round
+    std::size_t exchanges = 0;
   };
   // At how the present plan does, over more and more of its steps.
   struct Look {
@@ -119,8 +125,8 @@ class Balancer final : public plan::Controller {
   std::optional<plan::Plan> Retune(double now);
   std::optional<plan::Plan> TryIdle();
   // After the step in which an idle device was tried, which took `ratio` times what its curve says
-  // (0: it did nothing).
-  plan::Plan JudgeTrial(double ratio);
+  // (0: it did nothing), with so many seconds for the exchange (negative: nobody knows).
+  plan::Plan JudgeTrial(double ratio, double exchange_seconds);
   double NextTry(const Device& device) const;
   // Looks at the step. When there are enough of them: tells what came of the present plan and, when
   // the devices turn out not to finish together, gives a plan by what they needed.
@@ -129,6 +135,9 @@ class Balancer final : public plan::Controller {
   bool LookAt(const plan::StepDone& step);  // whether these are enough
   // What was measured at joining, once and while others joined, may be far too much.
   void LowerCommunication();
+  // A step in which the exchange with the device took so long, as far as that was told.
+  void FollowExchange(Device& device, double seconds) const;
+  bool ExchangeHasChanged(const Device& device, double before, double now) const;
   void TellOutcome(double measured, double spread);
   std::optional<plan::Plan> Refine();
   // By how much the compute times of a group's devices differ in the steps of the look, in the

@@ -214,6 +214,7 @@ TEST(BalancerTest, RefinesTheOthersInSpiteOfADeviceWhoseTimesVary) {
 TEST(BalancerTest, LearnsThatCommunicationTakesLessThanAtJoining) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     ClusterModel cluster({.batch = 700}, seed);
+    cluster.tells_exchange = seed % 2 == 0;
     cluster.noise = 0.015;
     cluster.Join("hurried", {.seconds_per_sample = 0.001, .communication_seconds = 0.04});
     cluster.Join("other", {.seconds_per_sample = 0.001, .communication_seconds = 0.01});
@@ -223,6 +224,48 @@ TEST(BalancerTest, LearnsThatCommunicationTakesLessThanAtJoining) {
     EXPECT_GE(cluster.ShareOf("hurried"), 345) << "seed " << seed;
     EXPECT_LE(cluster.ShareOf("hurried"), 355) << "seed " << seed;
   }
+}
+
+TEST(BalancerTest, FollowsALinkThatBecomesSlowAndFastAgain) {
+  ClusterModel cluster({.batch = 700});
+  cluster.Join("near", {.seconds_per_sample = 0.001, .communication_seconds = 0.01});
+  cluster.Join("far", {.seconds_per_sample = 0.001, .communication_seconds = 0.01});
+  cluster.noise = 0.01;
+  cluster.RunSeconds(20.0);
+  const std::size_t plans = cluster.plans().size();
+  cluster["far"].communication_seconds = 0.15;
+  cluster.RunSeconds(30.0);
+  ExpectNear(cluster.ShareOf("far"), 280);
+  EXPECT_TRUE(Says(cluster.plans()[plans], "the exchange with far takes 150 ms instead of"))
+      << cluster.plans()[plans].reason;
+  cluster["far"].communication_seconds = 0.01;
+  cluster.RunSeconds(30.0);
+  ExpectNear(cluster.ShareOf("far"), 350);
+  EXPECT_LE(cluster.plans().size() - plans, 4U);
+}
+
+TEST(BalancerTest, DoesNotFollowALinkThatGoesUpAndDown) {
+  for (const double period : {0.5, 1.0, 2.0, 3.0}) {
+    ClusterModel cluster({.batch = 700});
+    cluster.Join("near", {.seconds_per_sample = 0.001, .communication_seconds = 0.01});
+    cluster.Join("far", {.seconds_per_sample = 0.001, .communication_seconds = 0.01});
+    cluster.noise = 0.01;
+    const std::size_t plans = cluster.plans().size();
+    cluster.RunSeconds(120.0, [&](double now) {
+      cluster["far"].communication_seconds = std::fmod(now, 2.0 * period) < period ? 0.01 : 0.15;
+    });
+    EXPECT_LE(cluster.plans().size() - plans, 1U) << "every " << period << " s";
+  }
+}
+
+TEST(BalancerTest, FindsOutThatALinkWasOnlySlowAtJoining) {
+  ClusterModel cluster({.batch = 700});
+  cluster.Join("near", {.seconds_per_sample = 0.001, .communication_seconds = 0.01});
+  cluster.Join("far", {.seconds_per_sample = 0.001, .communication_seconds = 2.0});
+  EXPECT_EQ(cluster.ShareOf("far"), 0);
+  cluster["far"].communication_seconds = 0.01;
+  cluster.RunSeconds(60.0);
+  ExpectNear(cluster.ShareOf("far"), 350);
 }
 
 TEST(BalancerTest, RefinesRarelyWhenASmallDifferenceComesAndGoes) {

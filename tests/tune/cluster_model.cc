@@ -40,7 +40,8 @@ void ClusterModel::Step() {
     const double seconds =
         std::max(1e-6, exact * device.slowdown * (1.0 + noise * rng_.Normal())) + stall;
     done.seconds = std::max(done.seconds, seconds + device.communication_seconds);
-    done.parts.push_back({share.device, share.samples, seconds, device.pressure});
+    done.parts.push_back({share.device, share.samples, seconds, device.pressure,
+                          tells_exchange ? device.communication_seconds : -1.0});
   }
   stall = 0.0;
   clock_.Advance(done.seconds);

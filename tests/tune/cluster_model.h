@@ -65,7 +65,8 @@ class ClusterModel {
   double now() const { return clock_.Now(); }
   double step_seconds() const { return step_seconds_; }
 
-  double noise = 0.0;  // of every compute time: standard deviation
+  double noise = 0.0;          // of every compute time: standard deviation
+  bool tells_exchange = true;  // as a ring of devices does not
   double stall = 0.0;  // seconds that the next step of every device takes longer; then 0 again
 
  private:
