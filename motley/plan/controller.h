@@ -33,6 +33,12 @@ struct HostUnfit {
   std::string device;
   std::string reason;
 };
+// In the middle of a step: the part of the time, in [0, 1], in which the kernel has let it wait for
+// a processor lately.
+struct DevicePressed {
+  std::string device;
+  double pressure = 0.0;
+};
 struct StepDone {
   struct Part {
     std::string device;
@@ -58,7 +64,7 @@ struct StepDone {
 // one device, or none.
 double ComputeSpread(const StepDone& step);
 
-using Event = std::variant<DeviceJoined, DeviceLost, HostUnfit, StepDone>;
+using Event = std::variant<DeviceJoined, DeviceLost, HostUnfit, DevicePressed, StepDone>;
 
 // Something that a controller wants to be remembered: a decision, or what came of one.
 struct Note {

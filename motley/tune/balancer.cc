@@ -56,6 +56,11 @@ std::vector<plan::Note> Balancer::TakeNotes() { return std::exchange(notes_, {})
 
 std::optional<plan::Plan> Balancer::OnEvent(const plan::Event& event) {
   if (const auto* step = std::get_if<plan::StepDone>(&event)) return OnStep(*step);
+  if (const auto* pressed = std::get_if<plan::DevicePressed>(&event)) {
+    Device* const device = Find(pressed->device);
+    if (device != nullptr) device->monitor.Warn(clock_.Now(), pressed->pressure);
+    return std::nullopt;  // how much slower it is, its step will tell
+  }
   std::string reason;
   if (const auto* joined = std::get_if<plan::DeviceJoined>(&event)) {
     Device device;
@@ -324,8 +329,7 @@ std::string Balancer::WhatChanged(const std::vector<double>& paces, bool hurried
         Milliseconds(device.curve.seconds_per_sample * paces[i]),
         Milliseconds(device.curve.seconds_per_sample * device.pace),
         device.monitor.Unsteady() ? " on the average, and its speed goes up and down" : "",
-        hurried && device.monitor.pressed() ? ", and the kernel says that it waits for a processor"
-                                            : ""));
+        hurried ? device.monitor.PressureWords() : ""));
   }
   for (const Device& device : devices_) {
     const double before = device.planned_communication, after = device.communication_seconds;

@@ -34,7 +34,8 @@ struct BalancerOptions {
 // A device starts with the curve of its probe. While it runs, the curve is scaled by what the
 // monitor sees. A new plan is made when it has looked at least 5 % faster than the present one for
 // 0.15 s, and not sooner than 2 s and 4 steps after the last; at once when the kernel says that a
-// device waits for its processor and the plan would be 20 % faster. A device that has no
+// device waits for its processor and the plan would be 20 % faster: after two steps, or after the
+// first when the kernel has said so in the middle of it. A device that has no
 // share is tried again with a few samples from time to time, rarely enough to cost at most 5 %.
 //
 // The exchange of gradient and model takes what it took at joining, until the executor tells more:

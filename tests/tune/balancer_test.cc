@@ -553,10 +553,51 @@ TEST(BalancerTest, ReactsSoonerWhenTheKernelSaysWhy) {
   EXPECT_LT(pressed, 0.6 * alone);
 }
 
+TEST(BalancerTest, ReactsAfterOneLongStepWhenTheKernelWarnsInTheMiddleOfIt) {
+  const auto steps = [](double beat) {
+    ClusterModel cluster({.batch = 6000});  // 2 s
+    cluster.beat = beat;
+    cluster.Join("a", {.seconds_per_sample = 0.0005});
+    cluster.Join("b", {.seconds_per_sample = 0.001});
+    cluster.RunSeconds(20.0);
+    cluster["a"].slowdown = 2.0;
+    cluster["a"].pressure = 0.5;
+    const int waited = cluster.RunToNextPlan().steps;
+    ExpectNear(cluster.ShareOf("a"), 3000);
+    EXPECT_TRUE(Says(cluster.plan(), "the kernel sa")) << cluster.plan().reason;
+    EXPECT_EQ(Says(cluster.plan(), "said in the middle of the step"), beat > 0.0);
+    return waited;
+  };
+  EXPECT_EQ(steps(0.5), 1);
+  EXPECT_EQ(steps(0.0), 2);
+}
+
+TEST(BalancerTest, DoesNotFollowPressureThatComesAndGoes) {
+  for (const std::int64_t batch : {700, 2100, 6000}) {  // 0.3 to 2.6 s
+    for (const double steps : {2.0, 4.0, 6.0}) {
+      const double period = steps * 0.3 * static_cast<double>(batch) / 700.0;
+      const std::string which = fmt::format("{} samples, every {} s", batch, period);
+      ThreeDevices cluster({.batch = batch});
+      cluster.beat = 0.5;
+      const auto alternate = [&](double now) {
+        const bool slow = std::fmod(now, 2.0 * period) >= period;
+        cluster["fast"].slowdown = slow ? 3.0 : 1.0;
+        cluster["fast"].pressure = slow ? 0.7 : 0.0;
+      };
+      cluster.RunSeconds(5.0);
+      cluster.RunSeconds(60.0, alternate);
+      const std::size_t settled = cluster.plans().size();
+      cluster.RunSeconds(60.0, alternate);
+      EXPECT_LE(cluster.plans().size() - settled, 3U) << which;
+    }
+  }
+}
+
 TEST(BalancerTest, IsNotHurriedByPressureThatSlowsNobodyDown) {
   ThreeDevices cluster;
   const std::size_t plans = cluster.plans().size();
   cluster["fast"].pressure = 0.8;
+  cluster.beat = 0.1;
   cluster.noise = 0.05;
   cluster.RunSeconds(60.0);
   EXPECT_EQ(cluster.plans().size(), plans);

@@ -44,9 +44,17 @@ void ClusterModel::Step() {
                           tells_exchange ? device.communication_seconds : -1.0});
   }
   stall = 0.0;
-  clock_.Advance(done.seconds);
+  Pass(done.seconds);
   step_seconds_ = done.seconds;
   Tell(done);
+}
+
+void ClusterModel::Pass(double seconds) {
+  for (; beat > 0.0 && seconds > beat; seconds -= beat) {
+    clock_.Advance(beat);
+    for (const auto& [name, device] : devices_) Tell(plan::DevicePressed{name, device.pressure});
+  }
+  clock_.Advance(seconds);
 }
 
 void ClusterModel::RunSeconds(double seconds, const std::function<void(double now)>& before_step) {
