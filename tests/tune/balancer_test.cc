@@ -235,6 +235,7 @@ TEST(BalancerTest, FollowsALinkThatBecomesSlowAndFastAgain) {
   const std::size_t plans = cluster.plans().size();
   cluster["far"].communication_seconds = 0.15;
   cluster.RunSeconds(30.0);
+  ASSERT_GT(cluster.plans().size(), plans);
   ExpectNear(cluster.ShareOf("far"), 280);
   EXPECT_TRUE(Says(cluster.plans()[plans], "the exchange with far takes 150 ms instead of"))
       << cluster.plans()[plans].reason;
