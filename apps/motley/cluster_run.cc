@@ -202,6 +202,38 @@ std::unique_ptr<plan::Controller> MakeController(const Job& job, const data::Dat
                                             static_cast<int>(job.cluster.shards));
 }
 
+std::string WhatDoesNotFit(const Job& job, const data::Dataset& train,
+                           const std::vector<std::int64_t>& private_samples) {
+  const std::vector<Job::Device> devices = DevicesOf(job);
+  const auto other = [&](const Job::Device& device) { return device.kind != devices[0].kind; };
+  const auto none = [](std::int64_t samples) { return samples == 0; };
+  if (job.train.tune == "off" || std::any_of(devices.begin(), devices.end(), other) ||
+      std::all_of(private_samples.begin(), private_samples.end(), none)) {
+    return {};
+  }
+  Job stated = job;
+  stated.train.deadline_seconds.reset();  // of seconds that nobody knows
+  const base::VirtualClock clock;
+  const auto controller = MakeController(stated, train, run::TrainState(), clock);
+  std::string misfit;
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    // In any unit: what is told are ratios.
+    const double speed = devices[i].speed * static_cast<double>(ThreadsOf(devices[i]));
+    controller->OnEvent(
+        plan::DeviceJoined{.device = devices[i].name,
+                           .curve = plan::SpeedCurve{.seconds_per_sample = 1.0 / speed},
+                           .power = PowerOf(devices[i]),
+                           .private_samples = private_samples[i]});
+    misfit.clear();  // the others are there as well
+    for (const plan::Note& note : controller->TakeNotes()) {
+      for (const auto& [key, value] : note.texts) {
+        if (key == "does_not_fit") misfit = value;
+      }
+    }
+  }
+  return misfit.empty() ? misfit : "by the speeds that the job states, " + misfit;
+}
+
 Result<int> ClusterRun::Run() {
   const base::RealClock clock;
   const Job& job = plan.resolved.job;
@@ -210,7 +242,13 @@ Result<int> ClusterRun::Run() {
   MOTLEY_ASSIGN_OR_RETURN(const run::TrainOptions train, MakeOptions(plan));
   std::vector<cluster::WorkerOptions> workers;
   if (options.listen.empty() || !job.devices.empty()) {
-    MOTLEY_ASSIGN_OR_RETURN(workers, OwnWorkers(plan, environment, clock));
+    std::vector<std::int64_t> private_samples;
+    MOTLEY_ASSIGN_OR_RETURN(workers, OwnWorkers(plan, environment, clock, private_samples));
+    // With others that may join nobody knows it yet: the plan says it when they have.
+    const std::string misfit = options.listen.empty()
+                                   ? WhatDoesNotFit(job, *plan.prepared.data.train, private_samples)
+                                   : "";
+    if (!misfit.empty()) view.Line("note: " + misfit);
   }
   MOTLEY_ASSIGN_OR_RETURN(const std::unique_ptr<ActiveRun> active,
                           ActiveRun::Begin(plan, command, view));

@@ -1,9 +1,11 @@
 #ifndef MOTLEY_APPS_MOTLEY_CLUSTER_RUN_H_
 #define MOTLEY_APPS_MOTLEY_CLUSTER_RUN_H_
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "apps/motley/cluster_folder.h"
 #include "apps/motley/progress.h"
@@ -19,6 +21,13 @@ namespace motley::app {
 std::unique_ptr<plan::Controller> MakeController(const Job& job, const data::Dataset& train,
                                                  const run::TrainState& state,
                                                  const base::Clock& clock);
+
+// What of the private samples of the job's devices (`private_samples`, in the order of DevicesOf)
+// does not fit into its plan, for people: by the speeds that the job states, because nothing was
+// measured yet. Empty when all of them fit, and when nobody can tell: with devices of several
+// kinds, or shares that do not depend on speeds.
+std::string WhatDoesNotFit(const Job& job, const data::Dataset& train,
+                           const std::vector<std::int64_t>& private_samples);
 
 // Refuses shards of the model where there are no workers of other processes that could hold them.
 base::Status RefuseShards(const ResolvedJob& resolved);

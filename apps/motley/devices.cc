@@ -111,7 +111,8 @@ Result<std::shared_ptr<const data::Dataset>> OpenPrivate(const TrainPlan& plan,
 
 Result<std::vector<cluster::WorkerOptions>> OwnWorkers(const TrainPlan& plan,
                                                        const Environment& environment,
-                                                       const base::Clock& clock) {
+                                                       const base::Clock& clock,
+                                                       std::vector<std::int64_t>& private_samples) {
   const Job& job = plan.resolved.job;
   const auto graph = std::make_shared<const graph::Graph>(plan.prepared.model.graph);
   const double start = clock.Now();
@@ -129,6 +130,7 @@ Result<std::vector<cluster::WorkerOptions>> OwnWorkers(const TrainPlan& plan,
     options.power = PowerOf(device);
     options.sysfs = plan.sysfs;
     MOTLEY_ASSIGN_OR_RETURN(const auto secret, OpenPrivate(plan, device, environment));
+    private_samples.push_back(secret == nullptr ? 0 : secret->size());
     if (secret != nullptr) {
       MOTLEY_ASSIGN_OR_RETURN(options.private_data, DataSpecOf(device.private_data));
     }

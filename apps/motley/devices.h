@@ -1,6 +1,7 @@
 #ifndef MOTLEY_APPS_MOTLEY_DEVICES_H_
 #define MOTLEY_APPS_MOTLEY_DEVICES_H_
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -44,10 +45,11 @@ base::Result<std::shared_ptr<const data::Dataset>> OpenPrivate(const TrainPlan& 
                                                                const Environment& environment);
 
 // The devices of the job as workers of this process: made and checked, so that what is wrong with
-// them is said before a run begins. The clock outlives them.
-base::Result<std::vector<cluster::WorkerOptions>> OwnWorkers(const TrainPlan& plan,
-                                                             const Environment& environment,
-                                                             const base::Clock& clock);
+// them is said before a run begins. `private_samples` becomes how many each of them has. The clock
+// outlives them.
+base::Result<std::vector<cluster::WorkerOptions>> OwnWorkers(
+    const TrainPlan& plan, const Environment& environment, const base::Clock& clock,
+    std::vector<std::int64_t>& private_samples);
 
 }  // namespace motley::app
 

@@ -85,6 +85,7 @@ void PrintDryRun(const DryRun& dry_run, std::FILE* out) {
   }
   fmt::print(out, "\n");
   PrintPrepared(job, dry_run.prepared, out);
+  if (!dry_run.does_not_fit.empty()) fmt::print(out, "note   {}\n", dry_run.does_not_fit);
   fmt::print(out, "stops  {}\n\nNothing was trained or written; without --dry-run it starts.\n",
              Goal(job));
 }
@@ -111,6 +112,7 @@ Json DryRunJson(const DryRun& dry_run) {
                   {"test_samples", prepared.data.test->size()}};
   if (prepared.stand_in) json["data"]["reason"] = kNotHere;
   json["steps_per_epoch"] = StepsPerEpoch(job, prepared);
+  json["does_not_fit"] = dry_run.does_not_fit.empty() ? Json(nullptr) : Json(dry_run.does_not_fit);
   return json;
 }
 

@@ -2,6 +2,7 @@
 #define MOTLEY_APPS_MOTLEY_DRY_RUN_H_
 
 #include <cstdio>
+#include <string>
 
 #include "apps/motley/job.h"
 #include "apps/motley/prepare.h"
@@ -12,6 +13,7 @@ namespace motley::app {
 struct DryRun {
   const ResolvedJob& resolved;
   const Prepared& prepared;
+  std::string does_not_fit;  // of the devices' private samples; empty: all fits, or nobody can tell
 };
 void PrintDryRun(const DryRun& dry_run, std::FILE* out);
 nlohmann::ordered_json DryRunJson(const DryRun& dry_run);

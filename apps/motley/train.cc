@@ -1,8 +1,10 @@
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "apps/motley/accounts.h"
 #include "apps/motley/active_run.h"
@@ -106,8 +108,17 @@ Result<int> RunOnDevices(const TrainPlan& plan, const Environment& environment, 
   return run.Run();
 }
 
-Result<int> ShowDryRun(const TrainPlan& plan, bool json) {
-  const DryRun dry_run{plan.resolved, plan.prepared};
+Result<int> ShowDryRun(const TrainPlan& plan, const Environment& environment, bool json) {
+  std::vector<std::int64_t> private_samples;
+  for (const Job::Device& device : DevicesOf(plan.resolved.job)) {
+    MOTLEY_ASSIGN_OR_RETURN(const auto secret, OpenPrivate(plan, device, environment));
+    private_samples.push_back(secret == nullptr ? 0 : secret->size());
+  }
+  DryRun dry_run{plan.resolved, plan.prepared, {}};
+  if (!plan.prepared.stand_in) {
+    dry_run.does_not_fit =
+        WhatDoesNotFit(plan.resolved.job, *plan.prepared.data.train, private_samples);
+  }
   if (json) {
     fmt::print("{}\n", Dump(DryRunJson(dry_run)));
   } else {
@@ -134,12 +145,7 @@ Result<int> Train(const TrainArgs& args, const Environment& environment) {
   ProgressView view(console, clock);
   MOTLEY_ASSIGN_OR_RETURN(const TrainPlan plan,
                           MakePlan(args.run, {.fetch = !args.dry_run}, environment, view));
-  if (args.dry_run) {
-    for (const Job::Device& device : DevicesOf(plan.resolved.job)) {
-      MOTLEY_RETURN_IF_ERROR(OpenPrivate(plan, device, environment).status());
-    }
-    return ShowDryRun(plan, args.json);
-  }
+  if (args.dry_run) return ShowDryRun(plan, environment, args.json);
   return IsOneDevice(plan.resolved.job) ? Run(plan, environment, args.json, view)
                                         : RunOnDevices(plan, environment, args.json, view);
 }

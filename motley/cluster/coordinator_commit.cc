@@ -87,7 +87,8 @@ run::Update Coordinator::Impl::Commit(int number, Group& group) {
     update.correct += done.correct();
     update.compute_seconds = std::max(update.compute_seconds, done.compute_seconds());
     Account(member, now);
-    event.parts.push_back({member->name, done.samples(), done.compute_seconds(), done.pressure()});
+    event.parts.push_back({member->name, done.samples(), done.compute_seconds(), done.pressure(),
+                           ExchangeSeconds(group, member)});
   }
   if (head_ != nullptr) {
     const HeadServer::Outcome head = head_->outcome(number)->value();
@@ -137,6 +138,13 @@ ModelServer::Norms Coordinator::Impl::ReportedNorms(const Group& group) {
     norms.total_squared += member->done->sum_squared();
   }
   return norms;
+}
+
+double Coordinator::Impl::ExchangeSeconds(const Group& group, const SessionPtr& member) const {
+  // In a ring, at a merged head and with hosts of the model, members wait for others meanwhile.
+  if (options_.gloo || head_ != nullptr || job_.shards() > 1) return -1.0;
+  const double there = std::max(member->answered, member->delivered.load());
+  return std::max(0.0, there - group.began - member->done->compute_seconds());
 }
 
 void Coordinator::Impl::Account(const SessionPtr& member, double now) {

@@ -185,6 +185,8 @@ class Coordinator::Impl {
   run::Update Commit(int number, Group& group);
   // By Gloo nobody else knows them.
   static ModelServer::Norms ReportedNorms(const Group& group);
+  // What the member needed in the step besides computing; negative when nobody can tell.
+  double ExchangeSeconds(const Group& group, const SessionPtr& member) const;
   void Account(const SessionPtr& member, double now);
   void AccountPresence(const SessionPtr& member, double now);  // and its joules
   void TellShortStep(const run::Update& update, std::int64_t planned);

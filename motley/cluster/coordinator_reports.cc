@@ -69,6 +69,9 @@ void Coordinator::Impl::Take(Desk::Item item) {
         if (session->loaded == 0.0) session->loaded = clock_.Now();
       }
       break;
+    case proto::Report::kHeartbeat:
+      Tell(plan::DevicePressed{session->name, item.report.heartbeat().pressure()});
+      break;
     case proto::Report::kComplaint:
       TakeComplaint(session, item.report.complaint());
       break;

@@ -17,6 +17,8 @@ constexpr double kConnectSeconds = 10.0;
 constexpr std::size_t kMaxRendezvousBytes = 64 << 10, kMaxRendezvousKeys = 1 << 16;
 constexpr double kMaxRendezvousSeconds = 30.0;
 constexpr int kMaxSampleIds = 1 << 16;
+// What nobody needs to be woken for.
+constexpr double kNoPressure = 0.1;
 constexpr int kMaxTimings = 1024, kMaxSpans = 1 << 16;
 constexpr std::size_t kMaxComplaint = 4096, kMaxCertificate = 16 << 10;
 constexpr std::int64_t kMaxPrivate = std::int64_t{1} << 40;
@@ -237,8 +239,13 @@ base::Status Desk::OnReport(const SessionPtr& session, const proto::Report& repo
   }
   session->last_sequence = report.sequence();
   switch (report.kind_case()) {
-    case proto::Report::kHeartbeat:
-      return {};
+    case proto::Report::kHeartbeat: {
+      const double pressure = report.heartbeat().pressure();
+      if (!(pressure >= 0.0 && pressure <= 1.0))
+        return base::InvalidInput("a pressure of {}", pressure);
+      if (pressure < kNoPressure) return {};
+      break;
+    }
     case proto::Report::kDone: {
       const proto::Done& done = report.done();
       const bool plausible =
@@ -300,6 +307,7 @@ base::Status Desk::OnPart(const SessionPtr& session, proto::Part& part) {
   if (part.array() != proto::ARRAY_UPDATE) return Receive(session, part);
   auto added = model_.Add(session->name, key, part.offset(), part.samples(),
                           std::move(*part.mutable_floats()));
+  session->delivered = clock_.Now();
   return added.ok() ? base::Status() : std::move(added).status();
 }
 

@@ -73,13 +73,14 @@ bool Member::Silent() const {
 
 void Member::WriteReports() {
   proto::Report heartbeat;
-  heartbeat.mutable_heartbeat();
+  run::Pressure pressure(clock_);  // this thread's own
   std::uint64_t sequence = 0;
   // Twice as often as needed: one late heartbeat must not look like death.
   const double beat = joined_.heartbeat_seconds() / 2;
   while (!reports_.closed()) {
     auto report = reports_.Pop(beat);
     if (reports_.closed()) break;
+    if (!report) heartbeat.mutable_heartbeat()->set_pressure(pressure.Read());
     proto::Report& message = report ? *report : heartbeat;
     message.set_sequence(++sequence);
     link_->Show(message);

@@ -33,6 +33,12 @@ struct HostUnfit {
   std::string device;
   std::string reason;
 };
+// In the middle of a step: the part of the time, in [0, 1], in which the kernel has let it wait for
+// a processor lately.
+struct DevicePressed {
+  std::string device;
+  double pressure = 0.0;
+};
 struct StepDone {
   struct Part {
     std::string device;
@@ -41,6 +47,10 @@ struct StepDone {
     // The part of the time, in [0, 1], in which the kernel let it wait for a processor since the
     // step before; 0 where that is not known.
     double pressure = 0.0;
+    // From the beginning of the step to when its gradient was there, but for the computing: what it
+    // needed for samples, model and gradient. Negative where that cannot be told from waiting for
+    // others.
+    double exchange_seconds = -1.0;
   };
   std::int64_t step = 0;
   int group = 0;
@@ -54,7 +64,7 @@ struct StepDone {
 // one device, or none.
 double ComputeSpread(const StepDone& step);
 
-using Event = std::variant<DeviceJoined, DeviceLost, HostUnfit, StepDone>;
+using Event = std::variant<DeviceJoined, DeviceLost, HostUnfit, DevicePressed, StepDone>;
 
 // Something that a controller wants to be remembered: a decision, or what came of one.
 struct Note {

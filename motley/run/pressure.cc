@@ -1,29 +1,17 @@
 #include "motley/run/pressure.h"
 
-#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
 #include <fstream>
-#include <sstream>
 #include <string>
 #include <utility>
 
+#include "motley/run/cgroup.h"
+
 namespace motley::run {
 namespace {
-
-// The number behind `name` in a file of "name number" lines.
-double Field(const std::filesystem::path& file, const std::string& name) {
-  std::ifstream in(file);
-  for (std::string line; std::getline(in, line);) {
-    std::istringstream words(line);
-    std::string key;
-    double value = 0.0;
-    if (words >> key >> value && key == name) return value;
-  }
-  return -1.0;
-}
 
 // "some avg10=… total=123" of a file of /proc/pressure.
 double PsiTotal(const std::filesystem::path& file) {
@@ -50,27 +38,6 @@ double StealTicks(const std::filesystem::path& file) {
   return ticks[7];
 }
 
-// The folder of this process's cgroup that counts how often it is throttled, below `mount`: version
-// 2, or the cpu hierarchy of version 1.
-std::vector<std::filesystem::path> CgroupFolders(const std::filesystem::path& root) {
-  std::vector<std::filesystem::path> folders;
-  std::ifstream in(root / "proc/self/cgroup");
-  for (std::string line; std::getline(in, line);) {
-    const std::size_t first = line.find(':'), second = line.find(':', first + 1);
-    if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string controllers = fmt::format(",{},", line.substr(first + 1, second - first - 1));
-    const std::filesystem::path below =
-        std::filesystem::path(line.substr(second + 1)).relative_path();
-    const std::filesystem::path mounts = root / "sys/fs/cgroup";
-    if (controllers == ",,") folders.push_back(mounts / below);
-    if (controllers.find(",cpu,") != std::string::npos) {
-      folders.push_back(mounts / "cpu" / below);
-      folders.push_back(mounts / "cpu,cpuacct" / below);
-    }
-  }
-  return folders;
-}
-
 }  // namespace
 
 Pressure::Pressure(const base::Clock& clock, const std::filesystem::path& root) : clock_(clock) {
@@ -79,7 +46,7 @@ Pressure::Pressure(const base::Clock& clock, const std::filesystem::path& root) 
     counter.last = Seconds(counter);
     if (counter.last >= 0.0) counters_.push_back(counter);
   };
-  for (const std::filesystem::path& folder : CgroupFolders(root)) {
+  for (const std::filesystem::path& folder : CgroupFolders(root, "cpu")) {
     add(folder / "cpu.stat", Counter::Kind::kThrottledUsec);
     add(folder / "cpu.stat", Counter::Kind::kThrottledNsec);
   }
@@ -91,9 +58,9 @@ Pressure::Pressure(const base::Clock& clock, const std::filesystem::path& root) 
 double Pressure::Seconds(const Counter& counter) {
   switch (counter.kind) {
     case Counter::Kind::kThrottledUsec:
-      return 1e-6 * Field(counter.file, "throttled_usec");
+      return 1e-6 * CgroupField(counter.file, "throttled_usec");
     case Counter::Kind::kThrottledNsec:
-      return 1e-9 * Field(counter.file, "throttled_time");
+      return 1e-9 * CgroupField(counter.file, "throttled_time");
     case Counter::Kind::kPsiTotal:
       return 1e-6 * PsiTotal(counter.file);
     case Counter::Kind::kSteal:

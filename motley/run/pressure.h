@@ -8,9 +8,9 @@
 
 namespace motley::run {
 
-// The kernel's own signs that somebody else has the processor: time for which this process's cgroup
-// was throttled, for which runnable tasks waited (PSI), and which the hypervisor took (steal). They
-// show a slow-down before the first slow step has ended.
+// The kernel's own signs that somebody else has the processor: time for which this process's
+// cgroup, or one above it, was throttled, for which runnable tasks waited (PSI), and which the
+// hypervisor took (steal). They show a slow-down before the first slow step has ended.
 //
 // Thread safety: none.
 class Pressure {

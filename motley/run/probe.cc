@@ -1,10 +1,8 @@
 #include "motley/run/probe.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
-#include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -12,6 +10,7 @@
 #include "motley/base/cpu.h"
 #include "motley/base/file.h"
 #include "motley/base/rng.h"
+#include "motley/run/memory.h"
 
 namespace motley::run {
 namespace {
@@ -66,30 +65,12 @@ base::Result<double> TimeStep(engine::Device& device, Material& material, const 
   return result.seconds;
 }
 
-double ResidentBytes() {
-  std::ifstream in("/proc/self/statm");
-  double total = 0.0, resident = 0.0;
-  in >> total >> resident;
-  return resident * static_cast<double>(::sysconf(_SC_PAGESIZE));
-}
-
-// What the machine and this process's cgroup leave; infinite where neither says.
-double FreeBytes() {
-  double bytes = std::numeric_limits<double>::infinity();
-  std::ifstream in("/proc/meminfo");
-  for (std::string key, unit; in >> key;) {
-    double value = 0.0;
-    in >> value;
-    std::getline(in, unit);
-    if (key == "MemAvailable:") bytes = 1024.0 * value;
-  }
-  for (const char* limit :
-       {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-    std::ifstream file(limit);
-    double value = 0.0;
-    if (file >> value) bytes = std::min(bytes, std::max(0.0, value - ResidentBytes()));
-  }
-  return bytes;
+// The samples that fit when those of `size` are in memory and each more takes so many bytes.
+std::int64_t MemoryCap(std::int64_t size, double bytes_per_sample, const ProbeOptions& options) {
+  if (bytes_per_sample <= 0.0) return plan::kNoCap;
+  const double possible = kMemoryPart * FreeBytes(options.root) / bytes_per_sample;
+  if (!(possible < static_cast<double>(options.batch))) return plan::kNoCap;
+  return size + static_cast<std::int64_t>(possible);
 }
 
 // Sizes from the smallest share to the batch, four times larger each.
@@ -111,6 +92,7 @@ base::Result<Probed> Measure(engine::Device& device, const ProbeOptions& options
   const std::vector<std::int64_t> sizes = SizesOf(options);
   double began = clock.Now();
   double last_seconds = 0.0, first_bytes = 0.0;
+  std::int64_t fits = plan::kNoCap;  // by the memory that is left
   std::optional<Material> material;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     const double left = options.seconds - (clock.Now() - began);
@@ -119,7 +101,7 @@ base::Result<Probed> Measure(engine::Device& device, const ProbeOptions& options
     const double expected = i == 0 ? 0.0
                                    : 3.0 * last_seconds * static_cast<double>(sizes[i]) /
                                          static_cast<double>(sizes[i - 1]);
-    if (i >= 2 && expected > left) break;
+    if (i >= 2 && (expected > left || sizes[i] > fits)) break;
     if (options.on_progress) {
       options.on_progress(fmt::format("probing this device: {} samples at once", sizes[i]));
     }
@@ -129,7 +111,7 @@ base::Result<Probed> Measure(engine::Device& device, const ProbeOptions& options
     if (!warm.ok()) {
       // Too large for its memory: smaller ones are known to work.
       if (warm.status().code() != base::Code::kUnavailable || i < 2) return warm.status();
-      probed.cap = sizes[i - 1];
+      probed.tried_cap = sizes[i - 1];
       break;
     }
     // A device may measure its kernels first, which takes as long as it takes.
@@ -141,16 +123,15 @@ base::Result<Probed> Measure(engine::Device& device, const ProbeOptions& options
       probed.timings.push_back({sizes[i], std::max(last_seconds, 1e-9)});
       if (round >= 1 && clock.Now() - began > 2.0 * options.seconds) break;
     }
-    if (i == 0) first_bytes = ResidentBytes();
-    const double grown = ResidentBytes() - first_bytes;
-    const auto more = static_cast<double>(sizes[i] - sizes[0]);
-    if (i > 0 && grown > 0.0 && probed.cap == plan::kNoCap) {
-      const double possible = kMemoryPart * FreeBytes() / (grown / more);
-      if (possible < static_cast<double>(options.batch)) {
-        probed.cap = sizes[i] + static_cast<std::int64_t>(possible);
-      }
+    if (i == 0) {
+      first_bytes = ResidentBytes(options.root);
+      continue;
     }
+    const double grown = ResidentBytes(options.root) - first_bytes;
+    probed.bytes_per_sample = std::max(0.0, grown / static_cast<double>(sizes[i] - sizes[0]));
+    fits = MemoryCap(sizes[i], probed.bytes_per_sample, options);
   }
+  probed.cap = std::min(probed.tried_cap, fits);
   return probed;
 }
 
@@ -159,7 +140,9 @@ json ToJson(const Probed& probed) {
   for (const plan::Timing& timing : probed.timings) {
     timings.push_back({timing.samples, timing.seconds});
   }
-  return {{"timings", timings}, {"cap", probed.cap}};
+  return {{"timings", timings},
+          {"cap", probed.tried_cap},
+          {"bytes_per_sample", probed.bytes_per_sample}};
 }
 
 std::optional<Probed> FromJson(const json& one) {
@@ -167,10 +150,12 @@ std::optional<Probed> FromJson(const json& one) {
   if (!one.is_object() || timings == one.end() || !timings->is_array()) return std::nullopt;
   Probed probed;
   probed.cached = true;
-  const auto cap = one.find("cap");
+  const auto cap = one.find("cap"), bytes = one.find("bytes_per_sample");
   if (cap == one.end() || !cap->is_number_integer()) return std::nullopt;
-  probed.cap = cap->get<std::int64_t>();
-  if (probed.cap <= 0) return std::nullopt;
+  if (bytes == one.end() || !bytes->is_number()) return std::nullopt;
+  probed.tried_cap = cap->get<std::int64_t>();
+  probed.bytes_per_sample = bytes->get<double>();
+  if (probed.tried_cap <= 0 || !(probed.bytes_per_sample >= 0.0)) return std::nullopt;
   for (const json& pair : *timings) {
     if (!pair.is_array() || pair.size() != 2 || !pair[0].is_number_integer() ||
         !pair[1].is_number()) {
@@ -189,18 +174,20 @@ json ReadCache(const std::filesystem::path& file) {
 }
 
 // Whether the device is still as fast as the curve says, by the largest of its sizes that is
-// quick enough to try.
-base::Result<bool> Verify(engine::Device& device, const Probed& cached,
-                          const ProbeOptions& options) {
+// quick, and small, enough to try. Finds anew how many samples fit into the memory that there is
+// now.
+base::Result<bool> Verify(engine::Device& device, Probed& cached, const ProbeOptions& options) {
   const auto curve = plan::FitCurve(cached.timings);
   if (!curve.ok()) return false;
   const std::int64_t largest = SizesOf(options).back();
   for (const plan::Timing& timing : cached.timings) {
     if (timing.samples > largest) return false;
   }
+  const double free = kMemoryPart * FreeBytes(options.root);
   std::int64_t size = cached.timings.front().samples;
   for (const plan::Timing& timing : cached.timings) {
-    if (timing.seconds < 0.2 * options.seconds) size = std::max(size, timing.samples);
+    const bool fits = cached.bytes_per_sample * static_cast<double>(timing.samples) <= free;
+    if (fits && timing.seconds < 0.2 * options.seconds) size = std::max(size, timing.samples);
   }
   if (options.on_progress) options.on_progress("verifying what an earlier probe has found");
   Material material(device.graph(), size);
@@ -215,6 +202,7 @@ base::Result<bool> Verify(engine::Device& device, const Probed& cached,
     }
     if (round > 0) fastest = std::min(fastest, *seconds);
   }
+  cached.cap = std::min(cached.tried_cap, MemoryCap(size, cached.bytes_per_sample, options));
   return std::abs(fastest / curve->At(size) - 1.0) < kAgree;
 }
 

@@ -20,16 +20,20 @@ struct ProbeOptions {
   std::int64_t multiple = 1;  // of shares
   double seconds = 2.0;       // about so long; a slow device takes longer for its first steps
   // Curves of earlier probes, by what they depend on (`key`). A curve that is found there is
-  // verified with a few steps, and measured anew when these do not fit it. Empty: no cache.
+  // verified with a few steps, and measured anew when these do not fit it; how many samples fit
+  // into memory is always told for the memory that there is now. Empty: no cache.
   std::filesystem::path cache;
   std::string key;  // machine, net, version, threads
   const std::atomic<bool>* cancel = nullptr;
   std::function<void(const std::string& message)> on_progress;  // may be empty
+  std::filesystem::path root = "/";                             // of /proc and /sys, but in tests
 };
 
 struct Probed {
   std::vector<plan::Timing> timings;
-  std::int64_t cap = plan::kNoCap;  // samples that fit into memory, as far as could be told
+  std::int64_t cap = plan::kNoCap;        // samples that fit into memory, as far as could be told:
+  std::int64_t tried_cap = plan::kNoCap;  // more were refused by the device,
+  double bytes_per_sample = 0.0;          // and each takes so much of it; 0: not known
   bool cached = false;
 };
 

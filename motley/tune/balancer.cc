@@ -6,7 +6,6 @@
 #include <numeric>
 #include <utility>
 
-#include "motley/plan/shares.h"
 
 namespace motley::tune {
 
@@ -37,6 +36,9 @@ constexpr int kDevicesPerStep = 64;
 // What a device is taken for that nobody has measured: as fast as the mean of the others, or this.
 constexpr double kUnknownSeconds = 1e-3;
 
+// Because of its private samples.
+bool HasToDo(const plan::Candidate& candidate) { return candidate.least > 0; }
+
 }  // namespace
 
 Balancer::Balancer(const BalancerOptions& options, const base::Clock& clock)
@@ -55,6 +57,11 @@ std::vector<plan::Note> Balancer::TakeNotes() { return std::exchange(notes_, {})
 
 std::optional<plan::Plan> Balancer::OnEvent(const plan::Event& event) {
   if (const auto* step = std::get_if<plan::StepDone>(&event)) return OnStep(*step);
+  if (const auto* pressed = std::get_if<plan::DevicePressed>(&event)) {
+    Device* const device = Find(pressed->device);
+    if (device != nullptr) device->monitor.Warn(clock_.Now(), pressed->pressure);
+    return std::nullopt;  // how much slower it is, its step will tell
+  }
   record_.GiveUp(Seen(), notes_);
   std::string reason;
   if (const auto* joined = std::get_if<plan::DeviceJoined>(&event)) {
@@ -145,14 +152,6 @@ bool Balancer::BehindTheDeadline() const {
   return steps * planned_seconds_ > kLate * std::max(0.0, SecondsLeft());
 }
 
-std::int64_t Balancer::LeastOf(const Device& device, std::int64_t samples_of_an_epoch) const {
-  if (device.private_samples == 0) return 0;
-  // An even part of every batch of its group, which makes one part of the steps.
-  const auto exact = static_cast<double>(device.private_samples) * static_cast<double>(Groups()) *
-                     static_cast<double>(options_.batch) / static_cast<double>(samples_of_an_epoch);
-  return static_cast<std::int64_t>(exact) / options_.multiple * options_.multiple;
-}
-
 std::vector<plan::Candidate> Balancer::Candidates(const std::vector<double>& paces) const {
   std::vector<plan::Candidate> candidates;
   candidates.reserve(devices_.size());
@@ -186,54 +185,13 @@ double Balancer::MeasuredPace(const Device& device, bool hurried) const {
   return unsteady ? device.pace : device.monitor.LongPace().value_or(device.pace);
 }
 
-// What does not fit: a device with more private samples than it can do in the time of the others.
-std::string Balancer::PriceOfPrivacy(std::vector<plan::Candidate> candidates,
-                                     const std::vector<std::int64_t>& shares,
-                                     double seconds) const {
-  std::string names;
-  for (std::size_t i = 0; i < candidates.size(); ++i) {
-    if (candidates[i].least > 0 && shares[i] == candidates[i].least) {
-      names += (names.empty() ? "" : ", ") + devices_[i].name;
-    }
-    candidates[i].least = 0;
-  }
-  if (Groups() > 1) return {};  // other groups need not wait
-  const auto free = plan::Balance(options_.batch, options_.multiple, candidates);
-  if (names.empty() || !free.ok() || seconds < kGain * free->seconds) return {};
-  return fmt::format(
-      "; the private samples of {} are more than it can do in time: steps take {} instead of {}",
-      names, Milliseconds(seconds), Milliseconds(free->seconds));
-}
-
-plan::Grouped Balancer::SharesByPrivacy(const std::vector<plan::Candidate>& candidates) const {
-  plan::Grouped grouped;
-  const auto groups = static_cast<std::size_t>(Groups());
-  grouped.shares.resize(candidates.size());
-  for (std::size_t i = 0; i < candidates.size(); ++i) {
-    grouped.group.push_back(static_cast<int>(i % groups));
-  }
-  for (std::size_t group = 0; group < groups; ++group) {
-    std::vector<std::int64_t> weights;
-    std::vector<plan::Candidate> members;
-    for (std::size_t i = group; i < candidates.size(); i += groups) {
-      weights.push_back(std::max<std::int64_t>(1, candidates[i].least));
-      members.push_back(candidates[i]);
-    }
-    const auto shares = plan::Apportion(options_.batch, weights, options_.multiple);
-    for (std::size_t k = 0; k < shares.size(); ++k) grouped.shares[group + k * groups] = shares[k];
-    grouped.seconds.push_back(plan::FinishTime(shares, members));
-    grouped.totals.push_back(options_.batch);
-  }
-  return grouped;
-}
-
 plan::Plan Balancer::Decide(const std::vector<double>& paces, const std::string& reason) {
   if (devices_.empty()) return {.shares = {}, .reason = reason};
   const std::vector<plan::Candidate> candidates = Candidates(paces);
-  std::string words = reason;
+  std::string words = reason, misfit;
   std::optional<plan::Grouped> grouped;
   std::optional<double> joules;
-  if (auto chosen = FewestJoules(candidates)) {
+  if (auto chosen = FewestJoules(candidates, misfit)) {
     grouped = plan::Grouped{.group = std::vector<int>(devices_.size()),
                             .shares = std::move(chosen->shares),
                             .seconds = {chosen->seconds_per_step},
@@ -251,19 +209,27 @@ plan::Plan Balancer::Decide(const std::vector<double>& paces, const std::string&
                         : BestShares(paces);
     if (balanced.ok()) {
       grouped = std::move(*balanced);
-      words += PriceOfPrivacy(candidates, grouped->shares, grouped->seconds[0]);
+      if (std::any_of(candidates.begin(), candidates.end(), HasToDo)) {
+        misfit = TooMuchForTheTime(candidates, *grouped);
+      }
     } else {
       // More private samples than the batch has room for: what each must do, in proportion.
       grouped = SharesByPrivacy(candidates);
-      words += "; shares follow the private samples: " + balanced.status().message();
+      misfit = "shares follow the private samples: " + balanced.status().message();
     }
   }
+  if (const std::string full = TooMuchForMemory(candidates); !full.empty()) {
+    misfit += (misfit.empty() ? "" : "; ") + full;
+  }
   for (std::size_t i = 0; i < devices_.size(); ++i) devices_[i].pace = paces[i];
-  return Adopt(std::move(*grouped), joules, words);
+  if (!misfit.empty()) words += "; " + misfit;
+  plan::Plan plan = Adopt(std::move(*grouped), joules, words);
+  if (!misfit.empty()) notes_.back().texts.emplace_back("does_not_fit", misfit);
+  return plan;
 }
 
 std::optional<plan::EnergyPlan> Balancer::FewestJoules(
-    const std::vector<plan::Candidate>& candidates) const {
+    const std::vector<plan::Candidate>& candidates, std::string& misfit) const {
   const bool all_power =
       std::all_of(devices_.begin(), devices_.end(), [](const Device& d) { return d.power; });
   if (options_.objective != Objective::kEnergy || !all_power) return std::nullopt;
@@ -279,6 +245,9 @@ std::optional<plan::EnergyPlan> Balancer::FewestJoules(
   if (options_.deadline_seconds) goal.deadline_seconds = std::max(1e-3, SecondsLeft());
   auto chosen = plan::PlanForEnergy(goal, powered);
   if (!chosen.ok()) return std::nullopt;
+  if (std::any_of(candidates.begin(), candidates.end(), HasToDo)) {
+    misfit = TooMuchForTheEnergy(goal, *chosen, powered);
+  }
   return std::move(chosen).value();
 }
 
@@ -304,6 +273,7 @@ plan::Plan Balancer::Adopt(plan::Grouped grouped, std::optional<double> joules,
       device.next_try = NextTry(device);
     }
     device.share = share;
+    device.planned_communication = device.communication_seconds;
     device.group = grouped.group[i];
     device.monitor.Forget(device.pace);
   }
@@ -375,8 +345,13 @@ std::string Balancer::WhatChanged(const std::vector<double>& paces, bool hurried
         Milliseconds(device.curve.seconds_per_sample * paces[i]),
         Milliseconds(device.curve.seconds_per_sample * device.pace),
         device.monitor.Unsteady() ? " on the average, and its speed goes up and down" : "",
-        hurried && device.monitor.pressed() ? ", and the kernel says that it waits for a processor"
-                                            : ""));
+        hurried ? device.monitor.PressureWords() : ""));
+  }
+  for (const Device& device : devices_) {
+    const double before = device.planned_communication, after = device.communication_seconds;
+    if (device.share == 0 || !ExchangeHasChanged(device, before, after)) continue;
+    changes.push_back(fmt::format("the exchange with {} takes {} instead of {}", device.name,
+                                  Milliseconds(after), Milliseconds(before)));
   }
   if (changes.empty() && BehindTheDeadline()) return "the job is behind its deadline";
   if (changes.empty()) return "the shares do not fit the measured speeds";
@@ -389,7 +364,7 @@ std::optional<plan::Plan> Balancer::OnStep(const plan::StepDone& step) {
   ++steps_since_;
   ++rate_steps_;
   record_.CountStep(notes_);
-  double trial = 0.0;
+  double trial = 0.0, trial_exchange = -1.0;
   for (const plan::StepDone::Part& part : step.parts) {
     Device* const device = Find(part.device);
     samples_done_ += part.samples;
@@ -401,13 +376,18 @@ std::optional<plan::Plan> Balancer::OnStep(const plan::StepDone& step) {
     } else {
       device->monitor.Add(now, ratio, part.pressure);
     }
-    if (tried_ && device == &devices_[*tried_]) trial = ratio;
+    if (tried_ && device == &devices_[*tried_]) {
+      trial = ratio;
+      trial_exchange = part.exchange_seconds;
+    }
   }
   if (tried_) {
     // With several groups, steps of others and of the plan before may come first.
     const bool its_group = step.group == devices_[*tried_].group;
     if (its_group) ++tried_steps_;
-    if (Groups() == 1 || trial > 0.0 || tried_steps_ > 2) return JudgeTrial(step, trial);
+    if (Groups() == 1 || trial > 0.0 || tried_steps_ > 2) {
+      return JudgeTrial(step, trial, trial_exchange);
+    }
     return std::nullopt;
   }
   if (auto plan = Judge(step)) return plan;
@@ -452,7 +432,8 @@ double Balancer::NextTry(const Device& device) const {
   return clock_.Now() + std::max(kTrySeconds, alone / kTryCost);
 }
 
-plan::Plan Balancer::JudgeTrial(const plan::StepDone& step, double ratio) {
+plan::Plan Balancer::JudgeTrial(const plan::StepDone& step, double ratio,
+                                double exchange_seconds) {
   record_.Tell({{step.seconds}, plan::ComputeSpread(step)}, notes_);
   const std::string before = PresentWords();
   const std::size_t tried = *std::exchange(tried_, std::nullopt);
@@ -461,6 +442,7 @@ plan::Plan Balancer::JudgeTrial(const plan::StepDone& step, double ratio) {
   std::vector<double> paces;
   for (const Device& each : devices_) paces.push_back(each.pace);
   if (ratio > 0.0) paces[tried] = ratio;
+  if (exchange_seconds >= 0.0) device.communication_seconds = exchange_seconds;
   const auto balanced = BestShares(paces);
   const auto group = static_cast<std::size_t>(device.group);
   const std::string needed = Milliseconds(device.curve.At(options_.multiple) * paces[tried]);

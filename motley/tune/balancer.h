@@ -37,8 +37,13 @@ struct BalancerOptions {
 // A device starts with the curve of its probe. While it runs, the curve is scaled by what the
 // monitor sees. A new plan is made when it has looked at least 5 % faster than the present one for
 // 0.15 s, and not sooner than 2 s and 4 steps after the last; at once when the kernel says that a
-// device waits for its processor and the plan would be 20 % faster. A device that has no
+// device waits for its processor and the plan would be 20 % faster: after two steps, or after the
+// first when the kernel has said so in the middle of it. A device that has no
 // share is tried again with a few samples from time to time, rarely enough to cost at most 5 %.
+//
+// The exchange of gradient and model takes what it took at joining, until the executor tells more:
+// then it follows what nine of ten of the last 20 steps took at least, up and down, when that is
+// another by 5 % of a step.
 //
 // Differences that are smaller than that, but last, are refined away: when the devices' median
 // compute times differ by more than 2 %, and by more than chance, over 10 steps of a plan, or 20,
@@ -53,9 +58,9 @@ struct BalancerOptions {
 // or its size where the gradient noise is not known. It is decided anew when the noise becomes
 // known, and when it has changed so much that the factor is off by 20 %.
 //
-// Every plan, those that try a device included, is noted with its reason and the seconds per step
-// that it predicts, with kEnergy the joules as well; some steps later, or when another one replaces
-// it, what came of it.
+// Every plan, those that try a device included, is noted with its reason, what of the private samples
+// does not fit into it, and the seconds per step that it predicts, with kEnergy the joules as well;
+// some steps later, or when another one replaces it, what came of it.
 //
 // Thread safety: none.
 class Balancer final : public plan::Controller {
@@ -71,7 +76,7 @@ class Balancer final : public plan::Controller {
     std::string name;
     plan::SpeedCurve curve;  // of the probe
     double pace = 1.0;       // by which the curve is scaled in the present plan
-    double communication_seconds = 0.0;
+    double communication_seconds = 0.0, planned_communication = 0.0;
     std::optional<plan::PowerProfile> power;
     std::int64_t private_samples = 0;
     std::int64_t share = 0;
@@ -80,6 +85,8 @@ class Balancer final : public plan::Controller {
     Monitor monitor;
     // Of the look: seconds, against the curve, and of the steps without them.
     std::vector<double> compute, ratios, besides;
+    std::vector<double> exchange;  // seconds, of the last steps whatever the plan, round and round
+    std::size_t exchanges = 0;
   };
   // At how the present plan does, over more and more of its steps.
   struct Look {
@@ -109,11 +116,18 @@ class Balancer final : public plan::Controller {
   plan::Plan PresentPlan(const std::string& reason, double predicted_seconds) const;
   std::string PresentWords() const;  // the shares
   std::string FewSamples() const;    // of a trial
-  std::string PriceOfPrivacy(std::vector<plan::Candidate> candidates,
-                             const std::vector<std::int64_t>& shares, double seconds) const;
-  // The plan with the fewest joules; none when a device does not state its watts.
-  std::optional<plan::EnergyPlan> FewestJoules(
-      const std::vector<plan::Candidate>& candidates) const;
+  // What of the private samples does not fit, for people: into a device's memory; into the time, or
+  // the joules, that a step would take if they could be done anywhere. Empty when they do.
+  std::string TooMuchForMemory(const std::vector<plan::Candidate>& candidates) const;
+  std::string TooMuchForTheTime(const std::vector<plan::Candidate>& candidates,
+                                const plan::Grouped& grouped) const;
+  std::string TooMuchForTheEnergy(const plan::EnergyGoal& goal, const plan::EnergyPlan& chosen,
+                                  std::vector<plan::EnergyCandidate> powered) const;
+  std::string NamesOf(const std::vector<std::size_t>& devices) const;  // the first of many
+  // The plan with the fewest joules, and what does not fit into it; none when a device does not
+  // state its watts.
+  std::optional<plan::EnergyPlan> FewestJoules(const std::vector<plan::Candidate>& candidates,
+                                               std::string& misfit) const;
   // Decides anew with these paces.
   plan::Plan Decide(const std::vector<double>& paces, const std::string& reason);
   plan::Plan Adopt(plan::Grouped grouped, std::optional<double> joules, const std::string& reason);
@@ -124,8 +138,8 @@ class Balancer final : public plan::Controller {
   std::optional<plan::Plan> Retune(double now);
   std::optional<plan::Plan> TryIdle();
   // After the step in which an idle device was tried, which took `ratio` times what its curve says
-  // (0: it did nothing).
-  plan::Plan JudgeTrial(const plan::StepDone& step, double ratio);
+  // (0: it did nothing), with so many seconds for the exchange (negative: nobody knows).
+  plan::Plan JudgeTrial(const plan::StepDone& step, double ratio, double exchange_seconds);
   // Decides the learning rate's factor for steps of so many samples. The words for the reason;
   // empty when it is the whole batch.
   std::string SetLearningRate(std::int64_t samples);
@@ -140,6 +154,9 @@ class Balancer final : public plan::Controller {
   double JoulesOf(const plan::StepDone& step);  // by the watts of all and the times it took
   // What was measured at joining, once and while others joined, may be far too much.
   void LowerCommunication();
+  // A step in which the exchange with the device took so long, as far as that was told.
+  void FollowExchange(Device& device, double seconds) const;
+  bool ExchangeHasChanged(const Device& device, double before, double now) const;
   plan::PlanRecord::Seen Seen() const;  // of the present plan
   std::optional<plan::Plan> Refine();
   // By how much the compute times of a group's devices differ in the steps of the look, in the

@@ -23,6 +23,9 @@ double SureErrors(std::size_t devices) {
 // A step is never shorter than computing and communication of each of its devices, but a few are
 // told wrong.
 constexpr std::size_t kWrongPart = 10;
+// The exchange is judged by so many steps, every so many. Of a step: less is no change.
+constexpr std::size_t kExchanges = 20, kExchangesUnseen = 5;
+constexpr double kExchangeChange = 0.05;
 // Between two refinements, in seconds: at least, and at most when one follows the other.
 constexpr double kLeastRest = 4.0, kLongestRest = 120.0;
 
@@ -115,6 +118,7 @@ bool Balancer::LookAt(const plan::StepDone& step) {
     device->compute.push_back(part.compute_seconds);
     device->ratios.push_back(part.compute_seconds / device->curve.At(part.samples));
     device->besides.push_back(step.seconds - part.compute_seconds);
+    FollowExchange(*device, part.exchange_seconds);
   }
   return static_cast<std::int64_t>(look_.measured.size()) >= look_.steps * Groups();
 }
@@ -141,6 +145,25 @@ void Balancer::LowerCommunication() {
     const auto low = besides.begin() + static_cast<std::ptrdiff_t>(besides.size() / kWrongPart);
     std::nth_element(besides.begin(), low, besides.end());
     device.communication_seconds = std::clamp(*low, 0.0, device.communication_seconds);
+  }
+}
+
+bool Balancer::ExchangeHasChanged(const Device& device, double before, double now) const {
+  const auto group = static_cast<std::size_t>(device.group);
+  return group < group_seconds_.size() &&
+         std::abs(now - before) > kExchangeChange * group_seconds_[group];
+}
+
+void Balancer::FollowExchange(Device& device, double seconds) const {
+  if (seconds < 0.0) return;
+  if (device.exchange.size() < kExchanges) device.exchange.resize(kExchanges);
+  device.exchange[device.exchanges++ % kExchanges] = seconds;
+  if (device.exchanges < kExchanges || device.exchanges % kExchangesUnseen != 0) return;
+  std::vector<double> last = device.exchange;
+  const auto low = last.begin() + static_cast<std::ptrdiff_t>(kExchanges / kWrongPart);
+  std::nth_element(last.begin(), low, last.end());
+  if (ExchangeHasChanged(device, device.communication_seconds, *low)) {
+    device.communication_seconds = *low;
   }
 }
 

@@ -12,6 +12,8 @@ namespace {
 
 constexpr double kWindowSeconds = 2.0, kHurriedSeconds = 0.5;
 constexpr std::size_t kWindowSteps = 7, kHurriedSteps = 2;
+// A warning this old, at the end of a step, is over.
+constexpr double kWarningSeconds = 1.0;
 constexpr double kLongSeconds = 8.0;
 constexpr std::size_t kLongSteps = 16;
 // kTurns within this time or these steps: two times slow and fast again.
@@ -49,10 +51,22 @@ bool OneSpeed(const std::vector<double>& ratios) {
 
 }  // namespace
 
+bool Monitor::MoreThanUsual(double pressure) const {
+  return usual_ && pressure > *usual_ + std::max(kPressure, kDeviations * deviation_);
+}
+
+void Monitor::Warn(double now, double pressure) {
+  if (!MoreThanUsual(pressure)) {
+    warned_to_ = -1.0;
+  } else if (std::exchange(warned_to_, now) < warned_from_) {
+    warned_from_ = now;
+  }
+}
+
 void Monitor::Add(double now, double ratio, double pressure) {
   const double usual = usual_.value_or(pressure);
   const double part = std::min(kUsualPart, (now - now_) / kUsualSeconds);
-  See(now, ratio, pressure > usual + std::max(kPressure, kDeviations * deviation_));
+  See(now, ratio, MoreThanUsual(pressure));
   deviation_ += part * (std::abs(pressure - usual) - deviation_);
   usual_ = usual + part * (pressure - usual);
 }
@@ -66,7 +80,11 @@ void Monitor::See(double now, double ratio, bool sign) {
     // Room for as many again, so that a step costs no more for those that are moved.
     seen_.reserve(std::max(2 * seen_.size(), kLongSteps));
   }
-  seen_.push_back({now, ratio, sign});
+  const bool warned =
+      warned_to_ - warned_from_ >= 0.8 * kHurriedSeconds && now - warned_to_ <= kWarningSeconds;
+  seen_.push_back({now, ratio, sign, warned});
+  warned_from_ = now;
+  warned_to_ = -1.0;
   // The middle one of three is never a spike of one step.
   if (++steps_ >= 3) {
     const double least = std::min(before_[0], before_[1]), most = std::max(before_[0], before_[1]);
@@ -105,7 +123,16 @@ bool Monitor::Clear(const std::vector<double>& ratios) const {
          Quantile(ratios, kSlow) < planned_ / kDifferent;
 }
 
+bool Monitor::Warned() const { return !seen_.empty() && seen_.back().warned; }
+
+const char* Monitor::PressureWords() const {
+  if (Warned())
+    return ", and the kernel said in the middle of the step that it waits for a processor";
+  return pressed() ? ", and the kernel says that it waits for a processor" : "";
+}
+
 bool Monitor::pressed() const {
+  if (Warned()) return true;
   const auto seen = Recent();
   if (seen.size() < kHurriedSteps) return false;
   return std::all_of(seen.end() - kHurriedSteps, seen.end(),
@@ -116,6 +143,7 @@ std::span<const Monitor::Seen> Monitor::Window(bool hurried) const {
   const double seconds = hurried ? kHurriedSeconds : kWindowSeconds;
   const std::size_t steps = hurried ? kHurriedSteps : kWindowSteps;
   const auto seen = Recent();
+  if (hurried && Warned()) return seen.last(1);
   std::size_t size = 0;
   for (auto one = seen.rbegin(); one != seen.rend(); ++one, ++size) {
     if (size >= steps && seen.back().time - one->time > seconds) break;
@@ -135,6 +163,7 @@ bool Monitor::Ready(bool hurried) const {
   if (seen.empty()) return false;
   const double seconds = seen.back().time - seen.front().time;
   if (Unsteady()) return seen.size() >= kLongSteps && seconds >= 0.8 * kLongSeconds;
+  if (hurried && Warned()) return true;
   const auto window = Window(hurried);
   if (window.size() < (hurried ? kHurriedSteps : kWindowSteps)) return false;
   return Clear(Ratios(window)) && window.back().time - window.front().time >=

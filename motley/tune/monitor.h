@@ -15,11 +15,13 @@ namespace motley::tune {
 // The pace is measured over the last 2 s and at least 7 steps: enough for a change that nobody can
 // take for noise. In a hurry half a second and 2 steps do: when the kernel says that somebody else
 // wants the processor, more than is usual here. Then the fastest of them counts, so that a single
-// slow one means nothing. A small change needs 8 s and 16 steps. While nearly all of them agree, or
-// are far from the pace of the plan on the same side of it, the pace is their median; else the
-// speed is just changing, and there is none. A device whose speed has turned four times in 10 s,
-// spikes of one step left out, is unsteady until it has kept its speed for 2.2 s and 8 steps: it is
-// taken at its mean over 8 s, so that plans do not follow it back and forth.
+// slow one means nothing. When the kernel has said so for half a second in the middle of a step,
+// and until its end, that step alone does: it is no spike. A small change needs 8 s and 16 steps.
+// While nearly all of them agree, or are far from the pace of the plan on the same side of it, the
+// pace is their median; else the speed is just changing, and there is none. A device whose speed
+// has turned four times in 10 s, spikes of one step left out, is unsteady until it has kept its
+// speed for 2.2 s and 8 steps: it is taken at its mean over 8 s, so that plans do not follow it
+// back and forth.
 //
 // Thread safety: none.
 class Monitor {
@@ -27,6 +29,8 @@ class Monitor {
   // A step that took `ratio` times what the curve says, which ended at `now`.
   // `pressure`: the part of the time in which the kernel let it, or others there, wait.
   void Add(double now, double ratio, double pressure);
+  // In the middle of a step: what `pressure` of Add is, lately.
+  void Warn(double now, double pressure);
   // One that had to end at its deadline: no further sign is needed.
   void AddStopped(double now, double ratio);
   // The plan has changed, and takes the device at this pace: what was measured before says nothing
@@ -45,11 +49,14 @@ class Monitor {
   bool Undecided() const;
   // Whether the kernel's own signs show that the device is being slowed down.
   bool pressed() const;
+  // What these are, as the end of a sentence; empty without any.
+  const char* PressureWords() const;
 
  private:
   struct Seen {
     double time = 0.0, ratio = 0.0;
-    bool sign = false;  // that the device is being slowed down
+    bool sign = false;    // that the device is being slowed down,
+    bool warned = false;  // and that before the step had ended
   };
   struct Turn {
     double time = 0.0;
@@ -64,6 +71,9 @@ class Monitor {
   // Whether these are of one speed, as far as the noise of a shared machine goes, or at least of no
   // speed near that of the plan.
   bool Clear(const std::vector<double>& ratios) const;
+  bool MoreThanUsual(double pressure) const;
+  // Whether the last step was one in which the device was slowed down to its end.
+  bool Warned() const;
   void See(double now, double ratio, bool sign);
   void FollowTurns(double now, double ratio);
 
@@ -77,10 +87,11 @@ class Monitor {
   double turn_ = 0.0;     // the ratio below which, or above which, the speed has turned
   bool rising_ = true;
   std::int64_t steps_ = 0;
-  double now_ = 0.0;               // the end of the last step
-  double before_[2] = {0.0, 0.0};  // the last two ratios
-  std::optional<double> usual_;    // pressure
-  double deviation_ = 0.1;         // from it, usually: at first unknown
+  double now_ = 0.0;                             // the end of the last step
+  double before_[2] = {0.0, 0.0};                // the last two ratios
+  double warned_from_ = 0.0, warned_to_ = -1.0;  // since the last step; none: to < from
+  std::optional<double> usual_;                  // pressure
+  double deviation_ = 0.1;                       // from it, usually: at first unknown
 };
 
 }  // namespace motley::tune

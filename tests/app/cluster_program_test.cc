@@ -355,6 +355,26 @@ TEST_F(ClusterProgramTest, AListedDeviceComputesWithoutAnybodyElse) {
   }
 }
 
+TEST_F(ClusterProgramTest, SaysBeforeTheFirstStepThatPrivateSamplesOfAWorkerDoNotFit) {
+  WriteSmallIdx(folder() / "data", 1024, 40);
+  WriteSmallIdx(folder() / "private", 7168, 8);  // seven eighths of all, on one of two
+  auto server = Serve(Arguments{"--out", "run", "--listen", "127.0.0.1:0"} +
+                      Set("data.train=idx:data") + Set("train.batch=1024") + Set("train.epochs=1") +
+                      Set("train.learning_rate=0.001") + Set("cluster.min_workers=2"));
+  ASSERT_TRUE(Listens(*server)) << server->Wait(0).err;
+  auto open = Join({"--name", "open"});
+  auto secret = Join({"--name", "secret", "--private", "idx:private"});
+  const Outcome served = server->Wait(kLimit);
+  ASSERT_EQ(served.exit_code, 0) << served.out << served.err;
+  std::string misfit;
+  for (const json& decision : Events("decision")) {
+    if (decision["step"] == 0) misfit = decision.value("does_not_fit", "");
+  }
+  EXPECT_TRUE(Says(misfit, "the private samples of secret do not fit: secret must do 896 of them"))
+      << served.out;
+  EXPECT_TRUE(Says(served.out, "the private samples of secret do not fit")) << served.out;
+}
+
 TEST_F(ClusterProgramTest, APortThatIsTakenIsRefusedBeforeAnythingIsWritten) {
   auto server = ServeForever();
   ASSERT_TRUE(Listens(*server));

@@ -154,6 +154,19 @@ TEST_F(HostileTest, AWorkerThatClaimsAnothersNameIsRefused) {
   ExpectLogged("credential");
 }
 
+TEST_F(HostileTest, APressureThatIsNoPartOfTheTimeIsRefused) {
+  WhileTraining([&] {
+    for (const double pressure : {-0.5, 1.5, std::numeric_limits<double>::quiet_NaN()}) {
+      Stranger stranger(cluster_, Token());
+      ASSERT_TRUE(stranger.Join("pressed").ok());
+      proto::Report report = Heartbeat(1);
+      report.mutable_heartbeat()->set_pressure(pressure);
+      EXPECT_FALSE(stranger.Report({report}).ok()) << pressure;
+    }
+  });
+  ExpectLogged("a pressure of 1.5");
+}
+
 TEST_F(HostileTest, ARepeatedAndALostReportAreRefused) {
   WhileTraining([&] {
     Stranger repeats(cluster_, Token());

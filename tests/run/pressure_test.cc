@@ -63,6 +63,16 @@ TEST_F(PressureTest, ReadsTheFirstVersionOfCgroupsToo) {
   EXPECT_NEAR(pressure.Read(), 0.5, 1e-9);
 }
 
+TEST_F(PressureTest, ACgroupAboveMayBeTheOneThatIsThrottled) {
+  Write("proc/self/cgroup", "0::/job/worker\n");
+  Write("sys/fs/cgroup/job/worker/cpu.stat", "usage_usec 1\nthrottled_usec 0\n");
+  Write("sys/fs/cgroup/job/cpu.stat", "usage_usec 1\nthrottled_usec 100\n");
+  Pressure pressure(clock_, root_.path());
+  clock_.Advance(1.0);
+  Write("sys/fs/cgroup/job/cpu.stat", "usage_usec 1\nthrottled_usec 300100\n");
+  EXPECT_NEAR(pressure.Read(), 0.3, 1e-9);
+}
+
 TEST_F(PressureTest, TakesTheWorstOfAllSigns) {
   WritePsi(1'000'000);
   WriteSteal(3.0);

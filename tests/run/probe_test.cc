@@ -1,6 +1,7 @@
 #include "motley/run/probe.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -22,6 +23,9 @@ class TimedDevice final : public engine::Device {
     const std::int64_t samples = request.batch->size();
     sizes.push_back(samples);
     if (samples > most) return base::Unavailable("no memory for {} samples", samples);
+    if (!statm.empty()) {
+      std::ofstream(statm) << "9999 " << *std::max_element(sizes.begin(), sizes.end());
+    }
     const bool first = compiled_.insert(samples).second;
     const double seconds = fixed + each * static_cast<double>(samples) + (first ? 0.2 : 0.0);
     clock_.Advance(seconds);
@@ -34,6 +38,7 @@ class TimedDevice final : public engine::Device {
   double fixed = 0.002, each = 0.0001;
   std::int64_t most = 1 << 20;
   std::vector<std::int64_t> sizes;  // of all steps so far
+  std::filesystem::path statm;  // where it tells that it takes a page for each sample; or nowhere
 
  private:
   base::VirtualClock& clock_;
@@ -128,16 +133,29 @@ TEST_F(ProbeTest, RemembersEveryKeyByItself) {
 }
 
 TEST_F(ProbeTest, MeasuresWhenTheCacheIsGarbage) {
-  const std::string huge = R"({"me": {"timings": [[4, 0.1], [1000000000000, 0.2]], "cap": 9}})";
+  const std::string huge =
+      R"({"me": {"timings": [[4, 0.1], [1000000000000, 0.2]], "cap": 9, "bytes_per_sample": 0}})";
   for (const std::string& text : std::vector<std::string>{
-           "", "garbage", "[]", "{\"me\"", "null", R"({"me": 3})", R"({"me": {}})",
-           R"({"me": {"timings": 5}})", R"({"me": {"timings": []}})",
-           R"({"me": {"timings": [[4], [8]]}})", R"({"me": {"timings": [["4", 0.1], [8, 0.2]]}})",
+           "",
+           "garbage",
+           "[]",
+           "{\"me\"",
+           "null",
+           R"({"me": 3})",
+           R"({"me": {}})",
+           R"({"me": {"timings": 5}})",
+           R"({"me": {"timings": []}})",
+           R"({"me": {"timings": [[4], [8]]}})",
+           R"({"me": {"timings": [["4", 0.1], [8, 0.2]]}})",
            R"({"me": {"timings": [[4, 0.1], [8, 0.2]], "cap": "many"}})",
            R"({"me": {"timings": [[4, 0.1], [8, 0.2]], "cap": -1}})",
+           R"({"me": {"timings": [[4, 0.1], [8, 0.2]], "cap": 9}})",
+           R"({"me": {"timings": [[4, 0.1], [8, 0.2]], "cap": 9, "bytes_per_sample": -1}})",
+           R"({"me": {"timings": [[4, 0.1], [8, 0.2]], "cap": 9, "bytes_per_sample": "9"}})",
            R"({"me": {"timings": [[-4, 0.1], [8, 0.2]]}})",
            R"({"me": {"timings": [[4, -0.1], [8, 0.2]]}})",
-           R"({"me": {"timings": [[4, 1e999], [8, 0.2]]}})", huge}) {
+           R"({"me": {"timings": [[4, 1e999], [8, 0.2]]}})",
+           huge}) {
     WriteCache(text);
     const Probed probed = MustProbe(Options(256));
     EXPECT_FALSE(probed.cached) << text;
@@ -167,6 +185,55 @@ TEST_F(ProbeTest, MeasuresAnewWhenMemoryHasBecomeLess) {
   const Probed probed = MustProbe(Options(4096));
   EXPECT_FALSE(probed.cached);
   EXPECT_EQ(probed.cap, 64);
+}
+
+// A process whose device takes a page for each sample, in a cgroup with a limit.
+class ProbeMemoryTest : public ProbeTest {
+ protected:
+  ProbeMemoryTest() {
+    Write("proc/self/cgroup", "3:cpu:/\n0::/job/worker\n");
+    Write("sys/fs/cgroup/job/worker/memory.max", "max");
+    device_.statm = root() / "proc/self/statm";
+  }
+  std::filesystem::path root() const { return folder_.path() / "root"; }
+  void Write(const std::string& name, const std::string& text) const {
+    std::filesystem::create_directories((root() / name).parent_path());
+    std::ofstream(root() / name) << text;
+  }
+  // In a new process, which may take so many pages together with others of its job.
+  Probed ProbeWithin(std::int64_t pages) {
+    Write("sys/fs/cgroup/job/memory.max", std::to_string(pages * ::sysconf(_SC_PAGESIZE)));
+    Write("proc/self/statm", "9999 0");
+    ProbeOptions options = Options(4096);
+    options.root = root();
+    return MustProbe(options);
+  }
+};
+
+TEST_F(ProbeMemoryTest, TheCapIsWhatTheLimitOfItsCgroupLeaves) {
+  const Probed probed = ProbeWithin(1000);
+  EXPECT_EQ(probed.cap, 256 + (1000 - 256) * 8 / 10);
+  EXPECT_EQ(*std::max_element(device_.sizes.begin(), device_.sizes.end()), 256)
+      << "it tried more than fits";
+  ExpectRight(probed);
+}
+
+TEST_F(ProbeMemoryTest, ARememberedCapFollowsTheLimit) {
+  EXPECT_EQ(ProbeWithin(1000).cap, 256 + (1000 - 256) * 8 / 10);
+  const Probed less = ProbeWithin(500);
+  EXPECT_TRUE(less.cached);
+  EXPECT_EQ(less.cap, 256 + (500 - 256) * 8 / 10);
+  // So little that the size it would verify with does not fit.
+  const Probed least = ProbeWithin(100);
+  EXPECT_EQ(*std::max_element(device_.sizes.begin(), device_.sizes.end()), 64);
+  EXPECT_EQ(least.cap, 64 + (100 - 64) * 8 / 10);
+  EXPECT_EQ(ProbeWithin(1 << 20).cap, plan::kNoCap);
+}
+
+TEST_F(ProbeMemoryTest, WhatTheDeviceRefusedIsRememberedWhateverTheLimit) {
+  device_.most = 100;
+  EXPECT_EQ(ProbeWithin(1 << 20).cap, 64);
+  EXPECT_EQ(ProbeWithin(1 << 20).cap, 64);
 }
 
 TEST_F(ProbeTest, FailsWithADeviceThatCannotDoTheSmallest) {

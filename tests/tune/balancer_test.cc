@@ -214,6 +214,7 @@ TEST(BalancerTest, RefinesTheOthersInSpiteOfADeviceWhoseTimesVary) {
 TEST(BalancerTest, LearnsThatCommunicationTakesLessThanAtJoining) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     ClusterModel cluster({.batch = 700}, seed);
+    cluster.tells_exchange = seed % 2 == 0;
     cluster.noise = 0.015;
     cluster.Join("hurried", {.seconds_per_sample = 0.001, .communication_seconds = 0.04});
     cluster.Join("other", {.seconds_per_sample = 0.001, .communication_seconds = 0.01});
@@ -223,6 +224,49 @@ TEST(BalancerTest, LearnsThatCommunicationTakesLessThanAtJoining) {
     EXPECT_GE(cluster.ShareOf("hurried"), 345) << "seed " << seed;
     EXPECT_LE(cluster.ShareOf("hurried"), 355) << "seed " << seed;
   }
+}
+
+TEST(BalancerTest, FollowsALinkThatBecomesSlowAndFastAgain) {
+  ClusterModel cluster({.batch = 700});
+  cluster.Join("near", {.seconds_per_sample = 0.001, .communication_seconds = 0.01});
+  cluster.Join("far", {.seconds_per_sample = 0.001, .communication_seconds = 0.01});
+  cluster.noise = 0.01;
+  cluster.RunSeconds(20.0);
+  const std::size_t plans = cluster.plans().size();
+  cluster["far"].communication_seconds = 0.15;
+  cluster.RunSeconds(30.0);
+  ASSERT_GT(cluster.plans().size(), plans);
+  ExpectNear(cluster.ShareOf("far"), 280);
+  EXPECT_TRUE(Says(cluster.plans()[plans], "the exchange with far takes 150 ms instead of"))
+      << cluster.plans()[plans].reason;
+  cluster["far"].communication_seconds = 0.01;
+  cluster.RunSeconds(30.0);
+  ExpectNear(cluster.ShareOf("far"), 350);
+  EXPECT_LE(cluster.plans().size() - plans, 4U);
+}
+
+TEST(BalancerTest, DoesNotFollowALinkThatGoesUpAndDown) {
+  for (const double period : {0.5, 1.0, 2.0, 3.0}) {
+    ClusterModel cluster({.batch = 700});
+    cluster.Join("near", {.seconds_per_sample = 0.001, .communication_seconds = 0.01});
+    cluster.Join("far", {.seconds_per_sample = 0.001, .communication_seconds = 0.01});
+    cluster.noise = 0.01;
+    const std::size_t plans = cluster.plans().size();
+    cluster.RunSeconds(120.0, [&](double now) {
+      cluster["far"].communication_seconds = std::fmod(now, 2.0 * period) < period ? 0.01 : 0.15;
+    });
+    EXPECT_LE(cluster.plans().size() - plans, 1U) << "every " << period << " s";
+  }
+}
+
+TEST(BalancerTest, FindsOutThatALinkWasOnlySlowAtJoining) {
+  ClusterModel cluster({.batch = 700});
+  cluster.Join("near", {.seconds_per_sample = 0.001, .communication_seconds = 0.01});
+  cluster.Join("far", {.seconds_per_sample = 0.001, .communication_seconds = 2.0});
+  EXPECT_EQ(cluster.ShareOf("far"), 0);
+  cluster["far"].communication_seconds = 0.01;
+  cluster.RunSeconds(60.0);
+  ExpectNear(cluster.ShareOf("far"), 350);
 }
 
 TEST(BalancerTest, RefinesRarelyWhenASmallDifferenceComesAndGoes) {
@@ -529,10 +573,51 @@ TEST(BalancerTest, ReactsSoonerWhenTheKernelSaysWhy) {
   EXPECT_LT(pressed, 0.6 * alone);
 }
 
+TEST(BalancerTest, ReactsAfterOneLongStepWhenTheKernelWarnsInTheMiddleOfIt) {
+  const auto steps = [](double beat) {
+    ClusterModel cluster({.batch = 6000});  // 2 s
+    cluster.beat = beat;
+    cluster.Join("a", {.seconds_per_sample = 0.0005});
+    cluster.Join("b", {.seconds_per_sample = 0.001});
+    cluster.RunSeconds(20.0);
+    cluster["a"].slowdown = 2.0;
+    cluster["a"].pressure = 0.5;
+    const int waited = cluster.RunToNextPlan().steps;
+    ExpectNear(cluster.ShareOf("a"), 3000);
+    EXPECT_TRUE(Says(cluster.plan(), "the kernel sa")) << cluster.plan().reason;
+    EXPECT_EQ(Says(cluster.plan(), "said in the middle of the step"), beat > 0.0);
+    return waited;
+  };
+  EXPECT_EQ(steps(0.5), 1);
+  EXPECT_EQ(steps(0.0), 2);
+}
+
+TEST(BalancerTest, DoesNotFollowPressureThatComesAndGoes) {
+  for (const std::int64_t batch : {700, 2100, 6000}) {  // 0.3 to 2.6 s
+    for (const double steps : {2.0, 4.0, 6.0}) {
+      const double period = steps * 0.3 * static_cast<double>(batch) / 700.0;
+      const std::string which = fmt::format("{} samples, every {} s", batch, period);
+      ThreeDevices cluster({.batch = batch});
+      cluster.beat = 0.5;
+      const auto alternate = [&](double now) {
+        const bool slow = std::fmod(now, 2.0 * period) >= period;
+        cluster["fast"].slowdown = slow ? 3.0 : 1.0;
+        cluster["fast"].pressure = slow ? 0.7 : 0.0;
+      };
+      cluster.RunSeconds(5.0);
+      cluster.RunSeconds(60.0, alternate);
+      const std::size_t settled = cluster.plans().size();
+      cluster.RunSeconds(60.0, alternate);
+      EXPECT_LE(cluster.plans().size() - settled, 3U) << which;
+    }
+  }
+}
+
 TEST(BalancerTest, IsNotHurriedByPressureThatSlowsNobodyDown) {
   ThreeDevices cluster;
   const std::size_t plans = cluster.plans().size();
   cluster["fast"].pressure = 0.8;
+  cluster.beat = 0.1;
   cluster.noise = 0.05;
   cluster.RunSeconds(60.0);
   EXPECT_EQ(cluster.plans().size(), plans);

@@ -40,12 +40,21 @@ void ClusterModel::Step() {
     const double seconds =
         std::max(1e-6, exact * device.slowdown * (1.0 + noise * rng_.Normal())) + stall;
     done.seconds = std::max(done.seconds, seconds + device.communication_seconds);
-    done.parts.push_back({share.device, share.samples, seconds, device.pressure});
+    done.parts.push_back({share.device, share.samples, seconds, device.pressure,
+                          tells_exchange ? device.communication_seconds : -1.0});
   }
   stall = 0.0;
-  clock_.Advance(done.seconds);
+  Pass(done.seconds);
   step_seconds_ = done.seconds;
   Tell(done);
+}
+
+void ClusterModel::Pass(double seconds) {
+  for (; beat > 0.0 && seconds > beat; seconds -= beat) {
+    clock_.Advance(beat);
+    for (const auto& [name, device] : devices_) Tell(plan::DevicePressed{name, device.pressure});
+  }
+  clock_.Advance(seconds);
 }
 
 void ClusterModel::RunSeconds(double seconds, const std::function<void(double now)>& before_step) {

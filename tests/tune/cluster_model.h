@@ -67,10 +67,13 @@ class ClusterModel {
 
   double noise = 0.0;                    // of every compute time: standard deviation
   std::optional<double> gradient_noise;  // what the executor would measure
+  double beat = 0.0;           // seconds between two heartbeats, which tell the pressure; 0: none
+  bool tells_exchange = true;  // as a ring of devices does not
   double stall = 0.0;  // seconds that the next step of every device takes longer; then 0 again
 
  private:
   void Tell(const plan::Event& event);
+  void Pass(double seconds);
 
   base::VirtualClock clock_;
   Balancer balancer_;

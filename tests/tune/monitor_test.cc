@@ -112,6 +112,49 @@ TEST(MonitorTest, InAHurryOneSlowStepMeansNothing) {
   EXPECT_DOUBLE_EQ(monitor.Pace(true), 1.05);
 }
 
+TEST(MonitorTest, OneStepIsEnoughWhenTheKernelWarnedInTheMiddleOfIt) {
+  Monitor monitor;
+  double now = 0.0;
+  See(monitor, now, 20, 1.0);
+  for (int i = 0; i < 3; ++i) monitor.Warn(now += 0.5, 0.5);
+  monitor.Add(now += 0.3, 1.6, 0.1);
+  EXPECT_TRUE(monitor.pressed());
+  ASSERT_TRUE(monitor.Ready(true));
+  EXPECT_DOUBLE_EQ(monitor.Pace(true), 1.6);
+  // Without another warning the next one is like any other.
+  monitor.Add(now += 0.1, 1.6, 0.1);
+  EXPECT_FALSE(monitor.pressed());
+}
+
+TEST(MonitorTest, AWarningThatWasShortOrIsOverMeansNothing) {
+  const std::vector<std::vector<double>> pressures = {
+      {0.5}, {0.5, 0.1, 0.5}, {0.5, 0.5, 0.5, 0.1}, {0.1, 0.1, 0.1}};
+  for (const std::vector<double>& beats : pressures) {
+    Monitor monitor;
+    double now = 0.0;
+    See(monitor, now, 20, 1.0);
+    for (const double pressure : beats) monitor.Warn(now += 0.5, pressure);
+    monitor.Add(now += 0.3, 1.6, 0.1);
+    EXPECT_FALSE(monitor.pressed()) << beats.size() << " beats";
+  }
+  Monitor monitor;  // the last heartbeat is long ago
+  double now = 0.0;
+  See(monitor, now, 20, 1.0);
+  for (int i = 0; i < 3; ++i) monitor.Warn(now += 0.5, 0.5);
+  monitor.Add(now += 5.0, 1.6, 0.1);
+  EXPECT_FALSE(monitor.pressed());
+}
+
+TEST(MonitorTest, IsNotWarnedByTheUsualPressure) {
+  Monitor monitor;
+  double now = 0.0;
+  monitor.Warn(now, 1.0);  // before anything is usual
+  for (int i = 0; i < 200; ++i) monitor.Add(now += 0.1, 1.0, i % 4 < 2 ? 0.25 : 0.4);
+  for (int i = 0; i < 3; ++i) monitor.Warn(now += 0.5, 0.4);
+  monitor.Add(now += 0.3, 1.6, 0.4);
+  EXPECT_FALSE(monitor.pressed());
+}
+
 TEST(MonitorTest, IsPressedByMoreThanTheUsualPressureOnly) {
   Monitor monitor;
   double now = 0.0;
