@@ -477,9 +477,11 @@ std::optional<plan::Plan> Balancer::TryIdle() {
     tried_steps_ = 0;
     largest->share -= options_.multiple;
     device.share = options_.multiple;
-    plan::Plan plan{.shares = {},
-                    .reason = device.name + " is tried again",
-                    .predicted_seconds = 0.0};  // nobody knows how long it takes now
+    const double alone = device.curve.At(options_.multiple) * device.pace;
+    plan::Plan plan{
+        .shares = {},
+        .reason = device.name + " is tried again",
+        .predicted_seconds = std::max(planned_seconds_, alone + device.communication_seconds)};
     plan.shares = PresentShares();
     return plan;
   }
