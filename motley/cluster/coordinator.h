@@ -34,7 +34,7 @@ struct CoordinatorOptions {
   bool gloo = false;             // a trusted network: reduce by Gloo; otherwise through TLS
   double heartbeat_seconds = 1.0;
   // A member that is alive but does not finish: dropped after the larger of this and 20 times what
-  // steps usually take.
+  // steps usually take, or sooner where its speed is known.
   double step_seconds = 120.0;
   int update_threads = 1;
   int head_threads = 0;  // of a merged head (proto::Job); 0: one for every core

@@ -87,6 +87,7 @@ run::Update Coordinator::Impl::Commit(int number, Group& group) {
     update.correct += done.correct();
     update.compute_seconds = std::max(update.compute_seconds, done.compute_seconds());
     Account(member, now);
+    if (group.parts[i].samples() > 0) Learn(*member, group, now);
     event.parts.push_back({member->name, done.samples(), done.compute_seconds(), done.pressure(),
                            ExchangeSeconds(group, member)});
   }

@@ -13,12 +13,6 @@ namespace {
 
 // Steps whose samples are named to the workers ahead of time.
 constexpr int kAhead = 2;
-// A member that needs so many times what was planned stops and hands in what it has;
-constexpr double kPatience = 5.0, kLeastDeadline = 0.25;
-constexpr std::int64_t kSettleSteps = 2;  // of a new plan, without such a limit
-// one that does not even do that, because it cannot stop or hardly moves, is sent away after so
-// many times of this. It may come back, and is then probed anew.
-constexpr double kHardPatience = 3.0, kGraceSeconds = 2.0;
 
 // Positions in a pool that begins at `zero`.
 void Fill(const std::vector<data::Ticket>& tickets, std::int64_t zero,
@@ -189,8 +183,11 @@ bool Coordinator::Impl::Begin(int number, Group& group, const optim::SgdOptions&
   group.asked = group.heard = false;
   group.alone = groups_.size() == 1;
   group.began = clock_.Now();
-  group.deadline = DeadlineOf(number, group);
-  group.limit = group.began + StepLimit(group.deadline);
+  const double deadline = DeadlineOf(number, group);
+  // With a merged head all wait for all samples: a part of them is of no use.
+  group.deadline = head_ == nullptr ? deadline : 0.0;
+  group.allowed = LimitOf(number, group, deadline);
+  group.limit = group.began + group.allowed;
   optim::SgdOptions sgd = wanted;
   sgd.learning_rate *= static_cast<float>(plan_.learning_rate_factor);
   if (plan_.momentum) sgd.momentum = static_cast<float>(*plan_.momentum);
@@ -270,15 +267,6 @@ proto::Order Coordinator::Impl::TrainOrder(const Group& group, const optim::SgdO
   return order;
 }
 
-double Coordinator::Impl::DeadlineOf(int number, const Group& group) const {
-  // Steps of a new size compile, and their samples may still be on their way.
-  const bool usual =
-      group.steps_of_plan >= kSettleSteps && SamplesOf(group.parts) == PlannedBatch(number);
-  // With a merged head all wait for all samples anyway.
-  if (plan_.predicted_seconds <= 0.0 || !usual || group.hurried || head_ != nullptr) return 0.0;
-  return std::max(kLeastDeadline, kPatience * plan_.predicted_seconds);
-}
-
 std::pair<int, Coordinator::Impl::Outcome> Coordinator::Impl::AwaitStep() {
   while (true) {
     Drain();
@@ -314,7 +302,7 @@ std::optional<Coordinator::Impl::Outcome> Coordinator::Impl::Look(int number, Gr
   if (all_done && (bad || (complete && answered))) return Outcome::kDone;
   if (all_crossed && (bad || !HeadIsWell(number))) return Outcome::kDone;
   if (head_ != nullptr && HeadIsAtWork(number, group)) {
-    group.limit = clock_.Now() + StepLimit(/*deadline=*/0.0);  // the backward pass comes after it
+    group.limit = clock_.Now() + group.allowed;  // the backward pass comes after it
   }
   if (clock_.Now() <= group.limit || HearOfHosts(group)) return std::nullopt;
   bool blamed = false;
@@ -408,7 +396,7 @@ base::Result<run::Evaluation> Coordinator::Impl::Evaluate() {
       Send(members_[i], std::move(order));
     }
     // Nobody knows how long the test set takes; a member is alive as long as it says so.
-    const double limit = std::max(3600.0, StepLimit(/*deadline=*/0.0));
+    const double limit = std::max(3600.0, LongestStep());
     const Outcome outcome = Await(members_, limit, {}, /*interruptible=*/true);
     if (outcome == Outcome::kDone && CheckEvaluated(shares)) break;
     NextGenerations();
@@ -510,14 +498,6 @@ void Coordinator::Impl::Tell(const plan::Event& event) {
   if (!plan) return;
   plan_ = std::move(*plan);
   for (auto& [number, group] : groups_) group.steps_of_plan = 0;
-}
-
-double Coordinator::Impl::StepLimit(double deadline) const {
-  // What a step needs beyond computing (samples that are fetched, a slow network) is in the usual.
-  if (deadline > 0.0) {
-    return kHardPatience * std::max(deadline, kPatience * usual_seconds_) + kGraceSeconds;
-  }
-  return std::max(options_.step_seconds, 20.0 * usual_seconds_);
 }
 
 void Coordinator::Impl::ShowProgress() {

@@ -82,6 +82,7 @@ class Coordinator::Impl {
     Assignment parts;
     double began = 0.0, limit = 0.0;  // on the clock
     double deadline = 0.0;            // in seconds from the beginning; 0: none
+    double allowed = 0.0;             // seconds to the limit
   };
 
   // Waits until there are enough members that have the model and, with Gloo, form a group.
@@ -164,8 +165,18 @@ class Coordinator::Impl {
   // Forgets the open step of a group, if it has one.
   void Discard(int number);
   proto::Order TrainOrder(const Group& group, const optim::SgdOptions& sgd) const;
+  // --- How long a step may take (coordinator_patience.cc)
+  // Whether the plan says how long the group's step takes. Steps of a new size compile, those of a
+  // new plan may wait for their samples, and who did nothing in time needs more of it.
+  bool AsPlanned(int number, const Group& group) const;
   // After how many seconds a member stops with what it has; 0: it takes the time it needs.
   double DeadlineOf(int number, const Group& group) const;
+  // After how many seconds those who have not answered are sent away.
+  double LimitOf(int number, const Group& group, double deadline) const;
+  double LongestStep() const;  // where nobody knows how long it takes
+  // How fast the member was in this step.
+  static void Learn(Session& member, const Group& group, double now);
+
   // Waits for a group whose attempt has come to an end: the first that did.
   std::pair<int, Outcome> AwaitStep();
   // How the attempt stands; nothing: it goes on.
@@ -214,7 +225,6 @@ class Coordinator::Impl {
   std::vector<std::int64_t> Cut(std::int64_t total) const;
   void Tell(const plan::Event& event);
   void TellLost(const SessionPtr& session);
-  double StepLimit(double deadline) const;
   void ShowProgress();
 
   const CoordinatorOptions options_;

@@ -119,6 +119,7 @@ bool Coordinator::Impl::Admit(const std::vector<SessionPtr>& joiners) {
     if (session->closed() || session->version != step_) continue;
     members_.push_back(session);
     session->accounted = clock_.Now();
+    session->curve = CurveOf(session->said);
     // What its meter counted before, while it was probed and others were waited for, is not the
     // job's.
     if (session->done) session->joules = session->done->joules();
@@ -223,7 +224,7 @@ bool Coordinator::Impl::Regroup() {
 
 plan::DeviceJoined Coordinator::Impl::Describe(const SessionPtr& session) const {
   const proto::Ready& ready = session->said;
-  plan::DeviceJoined joined{.device = session->name, .curve = CurveOf(ready)};
+  plan::DeviceJoined joined{.device = session->name, .curve = session->curve};
   // The model has just gone there: the gradient comes back the same way, and a new model follows.
   // What is sent while the device still computes is not waited for, so this is an upper bound.
   joined.communication_seconds = 2.0 * std::max(0.0, session->loaded - session->load_began);

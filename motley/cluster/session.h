@@ -12,6 +12,7 @@
 #include "motley/cluster/cluster.pb.h"
 #include "motley/cluster/outbox.h"
 #include "motley/cluster/part_to_send.h"
+#include "motley/plan/speed_curve.h"
 
 namespace grpc {
 class ServerContext;
@@ -73,6 +74,9 @@ class Session {
   double answered = 0.0;
   bool broken = false;                     // or that its group cannot
   proto::Ready said;                       // when it was ready
+  std::optional<plan::SpeedCurve> curve;   // of its probe, or else of its first step
+  double pace = 1.0;                       // how many times that its steps take
+  int empty = 0;                           // how often its time was doubled, because it did nothing
   double load_began = 0.0, loaded = 0.0;   // when the model went there
   double accounted = 0.0;                  // until when,
   double joules = 0.0, joules_busy = 0.0;  // and how much of what it has measured

@@ -492,7 +492,6 @@ std::optional<plan::Plan> Balancer::TryIdle() {
                              alone + device.communication_seconds),
          .joules = {}});
     notes_.back().texts.emplace_back("trial", device.name);
-    plan.predicted_seconds = 0.0;  // that was at its last known speed; nobody knows its present one
     return plan;
   }
   return std::nullopt;

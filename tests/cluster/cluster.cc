@@ -347,7 +347,7 @@ void TestCluster::AddWorker(WorkerOptions options) {
   if (options.coordinator.empty()) options.coordinator = address();
   if (options.token.secret.empty()) options.token = token_;
   if (options.device.threads == 0) options.device.threads = 1;
-  options.probe_seconds = 0.0;  // shares are given
+  options.probe_seconds = options_.probe ? 0.3 : 0.0;  // shares are given
   options.device.kernel_choices = KernelsOf(options_.job);
   workers_.push_back(std::make_unique<Worker>());
   Worker& worker = *workers_.back();

@@ -112,8 +112,9 @@ class TestCluster {
     int min_workers = 1;
     std::vector<std::int64_t> shares = {1};
     double heartbeat_seconds = 1.0;  // a busy machine may stand still for as long
-    double predicted_seconds = 0.0;  // of a step; 0: no deadlines
-    double step_seconds = 120.0;     // that a member may take at most, without a prediction
+    double predicted_seconds = 0.0;  // of a step; 0: the plan says nothing
+    double step_seconds = 120.0;     // that a member may take at most, while nobody knows better
+    bool probe = false;              // workers measure how fast they are
     GroupsAt groups_at = [](std::int64_t) { return 1; };
     std::optional<double> momentum;  // in total, whatever the number of groups
     std::int64_t max_staleness = 0;

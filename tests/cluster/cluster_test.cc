@@ -4,11 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <limits>
 #include <numeric>
-
-#include "motley/engine/native/native_device.h"
 
 namespace motley::cluster {
 namespace {
@@ -125,69 +122,6 @@ TEST_P(ReductionTest, ALearningRateThatIsTooLargeEndsTheRunAsOnOneMachine) {
   ASSERT_FALSE(report.ok());
   EXPECT_NE(report.status().message().find("no longer a finite number"), std::string::npos)
       << report.status().message();
-}
-
-// Does the first four samples of its part and then nothing until the deadline, three times.
-class StallingDevice final : public engine::Device {
- public:
-  explicit StallingDevice(std::unique_ptr<engine::Device> device) : device_(std::move(device)) {}
-  const graph::Graph& graph() const override { return device_->graph(); }
-  std::string kind() const override { return device_->kind(); }
-  base::Result<engine::StepResult> Step(const engine::StepRequest& request) override {
-    if (!std::isfinite(request.deadline) || stalled_ == 3) return device_->Step(request);
-    ++stalled_;
-    data::Batch few = *request.batch;
-    few.images.resize(few.images.size() / static_cast<std::size_t>(few.size()) * 4);
-    few.labels.resize(4);
-    few.ids.resize(4);
-    engine::StepRequest inner = request;
-    inner.batch = &few;
-    inner.on_bucket = {};
-    auto result = device_->Step(inner);
-    const base::RealClock clock;
-    while (clock.Now() < request.deadline) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    if (request.on_bucket) request.on_bucket(0, graph().parameter_count());
-    return result;
-  }
-  base::Result<engine::StepResult> Forward(const engine::ForwardRequest& request) override {
-    return device_->Forward(request);
-  }
-
- private:
-  const std::unique_ptr<engine::Device> device_;
-  int stalled_ = 0;
-};
-
-run::TrainState WithAStallingWorker(bool gloo) {
-  TestCluster cluster(
-      {.gloo = gloo, .min_workers = 2, .shares = {1, 1}, .predicted_seconds = 0.001});
-  cluster.AddWorker({.name = "quick", .rank = 0});
-  cluster.AddWorker({.name = "stalling",
-                     .rank = 1,
-                     .make_device = [](std::shared_ptr<const graph::Graph> graph,
-                                       const engine::DeviceOptions& options)
-                         -> base::Result<std::unique_ptr<engine::Device>> {
-                       MOTLEY_ASSIGN_OR_RETURN(auto device, engine::native::MakeNativeDevice(
-                                                                std::move(graph), options));
-                       return std::unique_ptr<engine::Device>(
-                           std::make_unique<StallingDevice>(std::move(device)));
-                     }});
-  auto report = cluster.Run();
-  EXPECT_TRUE(report.ok()) << report.status().ToString();
-  EXPECT_EQ(cluster.CountTold("short_step: "), 1) << "of three in a row one is told";
-  EXPECT_EQ(cluster.CountTold("lost: "), 0) << "it is slow, and no more than that";
-  return std::move(report).value().state;
-}
-
-TEST(DeadlineTest, AStallingWorkerHandsInWhatItHasAndNoSampleIsLost) {
-  const run::TrainState server = WithAStallingWorker(false);
-  EXPECT_EQ(server.samples, SmallJob().train) << "every sample once";
-  EXPECT_EQ(server.epoch, 1U);
-  EXPECT_EQ(server.step, 21) << "12 samples of each of three steps of 32 came later";
-  // Both ways to sum must make the same of it.
-  ExpectSame(WithAStallingWorker(true), server);
 }
 
 TEST_P(ReductionTest, AWorkerMayJoinWhileTheJobRuns) {

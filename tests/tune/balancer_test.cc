@@ -405,6 +405,8 @@ TEST(BalancerTest, SparesADeviceThatDidNothingAtItsTrialForAWhile) {
       if (share.device != "bad") done.parts.push_back({share.device, share.samples, 0.1, 0.0});
       if (share.device == "bad" && share.samples > 0) done.short_step = true;
     }
+    // Else there would be no deadline.
+    EXPECT_NEAR(plan->predicted_seconds, done.short_step ? 10.0 : 0.1, 0.01) << plan->reason;
     tried += done.short_step ? 1 : 0;
     if (auto next = balancer.OnEvent(done)) plan = std::move(next);
   }
