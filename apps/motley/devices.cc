@@ -13,18 +13,29 @@ namespace {
 
 using base::Result;
 
+// Whether this row of the job file describes the device of that name.
+bool Describes(const Job::Device& row, const std::string& name) {
+  if (row.count == 1) return name == row.name;
+  for (std::int64_t i = 0; i < row.count; ++i) {
+    if (name == fmt::format("{}-{}", row.name, i)) return true;
+  }
+  return false;
+}
+
 // "job.toml:4:9: device.private", for the row of the job file that this device came from.
 std::string PlaceOf(const ResolvedJob& resolved, const Job::Device& device, const char* key) {
   for (std::size_t row = 0; row < resolved.job.devices.size(); ++row) {
-    const Job::Device& listed = resolved.job.devices[row];
-    const bool its = device.name == listed.name ||
-                     (listed.count > 1 && device.name.starts_with(listed.name + "-"));
-    if (its) {
+    if (Describes(resolved.job.devices[row], device.name)) {
       return resolved.Place(row == 0 ? fmt::format("device.{}", key)
                                      : fmt::format("device.{}.{}", row, key));
     }
   }
   return fmt::format("device.{}", key);
+}
+
+// Where the job file says what cannot be made.
+std::string PlaceOfMaking(const ResolvedJob& resolved, const Job::Device& device) {
+  return PlaceOf(resolved, device, device.cores.empty() ? "kind" : "cores");
 }
 
 }  // namespace
@@ -61,7 +72,7 @@ Result<std::unique_ptr<engine::Device>> MakeOnlyDevice(const TrainPlan& plan,
   auto made =
       MakeDevice(device, PaceOf(job, device, clock.Now()),
                  std::make_shared<const graph::Graph>(plan.prepared.model.graph), options, clock);
-  if (!made.ok()) return std::move(made).status().In(PlaceOf(plan.resolved, device, "kind"));
+  if (!made.ok()) return std::move(made).status().In(PlaceOfMaking(plan.resolved, device));
   return made;
 }
 
@@ -135,7 +146,7 @@ Result<std::vector<cluster::WorkerOptions>> OwnWorkers(const TrainPlan& plan,
       MOTLEY_ASSIGN_OR_RETURN(options.private_data, DataSpecOf(device.private_data));
     }
     auto made = MakeDevice(device, PaceOf(job, device, start), graph, options.device, clock);
-    if (!made.ok()) return std::move(made).status().In(PlaceOf(plan.resolved, device, "kind"));
+    if (!made.ok()) return std::move(made).status().In(PlaceOfMaking(plan.resolved, device));
     options.device_name = fmt::format("{}, {} {}", (*made)->kind(), options.device.threads,
                                       options.device.threads == 1 ? "thread" : "threads");
     const auto ready = std::make_shared<std::unique_ptr<engine::Device>>(std::move(made).value());

@@ -86,6 +86,7 @@ Result<cluster::WorkerOptions> MakeOptions(const JoinArgs& args, const Environme
           .WithFix("give a folder with the samples that stay on this machine");
     }
     options.private_data = *spec;
+    options.private_place = "--private " + args.private_data;
   }
   MOTLEY_ASSIGN_OR_RETURN(options.data, DataSpecOf(args.data));
   // Without a place for datasets the samples come from the coordinator.

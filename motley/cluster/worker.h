@@ -39,6 +39,7 @@ struct WorkerOptions {
   std::string device_name;  // for people: "native, 2 threads"; empty: of the options
   // Samples that stay here: a dataset as in a job file. Only this worker trains on them.
   std::string private_data;
+  std::string private_place = "private data";  // what messages about them begin with
   std::optional<plan::PowerProfile> power;  // for estimates; none: measured where there are meters
   std::filesystem::path sysfs = "/sys";     // where meters are; empty: not looked for
   std::string machine;                      // whose meters these are; empty: this one's

@@ -60,7 +60,7 @@ base::Result<std::shared_ptr<const data::Dataset>> OpenPrivate(const WorkerOptio
                          .resize_height = job.resize_height(),
                          .resize_width = job.resize_width(),
                          .fetch = false,
-                         .train_place = "private data"});
+                         .train_place = options.private_place});
 }
 
 WorkerData::WorkerData(const WorkerOptions& options, const proto::Job& job, data::DataPair sets,

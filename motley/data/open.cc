@@ -73,6 +73,16 @@ base::Status CheckAgreement(const Dataset& train, const Dataset& test) {
                             train.classes().size(), test.classes().size());
 }
 
+// Requires that they differ.
+base::Status OtherClasses(const std::string& spec, const std::vector<std::string>& its,
+                          const std::vector<std::string>& jobs) {
+  const auto [a, b] = std::mismatch(its.begin(), its.end(), jobs.begin(), jobs.end());
+  return base::InvalidInput("data '{}': its class {} is {}, and the job's is {}", spec,
+                            a - its.begin(), a == its.end() ? "missing" : "'" + *a + "'",
+                            b == jobs.end() ? "missing" : "'" + *b + "'")
+      .WithFix("use samples of the same classes as data.train");
+}
+
 // A failure to open `spec`, exceptions included: out of memory, or a path the system cannot take.
 template <typename Function>
 base::Status Opening(const std::string& spec, const std::string& place, const Function& open) {
@@ -122,8 +132,7 @@ base::Result<std::shared_ptr<const Dataset>> OpenLike(const std::string& spec, c
                                 like.height(), like.width());
     }
     if (set->classes() != like.classes()) {
-      return base::InvalidInput("data '{}': it has {} classes that are not the job's {}", spec,
-                                set->classes().size(), like.classes().size());
+      return OtherClasses(spec, set->classes(), like.classes());
     }
     return {};
   }));

@@ -124,6 +124,12 @@ TEST_F(ClusterProgramTest, WrongUsageEndsWithTwoAndAFix) {
       {{"join", "here:port", "--token", token}, "'here:port' is no address"},
       {{"join", "here:7600", "--token", token, "--data", "nowhere"}, "--data nowhere"},
       {{"join", "here:7600", "--token", token, "--threads", "-1"}, "--threads"},
+      {{"join", "here:7600", "--token", token, "--speed", "0"}, "--speed"},
+      {{"join", "here:7600", "--token", token, "--watts-idle", "-1", "--watts-busy", "5"},
+       "--watts-idle"},
+      {{"join", "here:7600", "--token", token, "--watts-idle", "1", "--watts-busy", "-5"},
+       "--watts-busy"},
+      {{"join", "here:7600", "--token", token, "--private", "nowhere"}, "--private nowhere"},
       {{"status", "here:7600", "--token", "x"}, "token"},
       {{"serve", "--listen", "here"}, "here"},
       {{"serve", "--listen", "1.2.3.4.5:x"}, "--listen"},
@@ -153,6 +159,23 @@ TEST_F(ClusterProgramTest, ACoordinatorThatIsNotThereEndsWithThree) {
     EXPECT_TRUE(Says(outcome.err, "127.0.0.1:1")) << outcome.err;
   }
   EXPECT_EQ(Run({"status", "127.0.0.1:1", "--token", StrangeToken(true)}).exit_code, 3);
+}
+
+TEST_F(ClusterProgramTest, WhatOnlyTheJobCanTellIsRefusedByItsFlagBeforeAStep) {
+  WriteSmallIdx(folder() / "other", 8, 4);
+  auto server = ServeForever();
+  ASSERT_TRUE(Listens(*server)) << server->Wait(0).err;
+  const Outcome classes = Join({"--name", "classes", "--private", "other"})->Wait(kLimit);
+  EXPECT_EQ(classes.exit_code, 2) << classes.out << classes.err;
+  EXPECT_TRUE(Says(classes.err, "motley: --private other: ")) << classes.err;
+  EXPECT_TRUE(Says(classes.err, "its class 0 is '0', and the job's is 'arc'")) << classes.err;
+  const Outcome cores =
+      Run({"join", Where(), "--token-file", "token", "--name", "cores", "--cores", "65535"});
+  EXPECT_EQ(cores.exit_code, 2) << cores.out << cores.err;
+  EXPECT_TRUE(Says(cores.err, "core 65535")) << cores.err;
+  EXPECT_TRUE(Events("step").empty());
+  EXPECT_FALSE(Says(Content(folder() / "run/events.jsonl"), "other"))
+      << "a name of private data left its machine";
 }
 
 TEST_F(ClusterProgramTest, AJobGoesOnWhenAWorkerIsKilled) {

@@ -1,6 +1,7 @@
 // Several devices in one job, with the real program.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -210,15 +211,88 @@ TEST_F(DevicesProgramTest, PredictsSecondsPerUpdateWithAndWithoutAMergedHead) {
   EXPECT_FALSE(fs::exists(folder() / "runs"));
 }
 
-TEST_F(DevicesProgramTest, APrivateFolderThatDoesNotExistIsRefusedByItsKey) {
-  WriteJob(
-      "[data]\ntrain = \"glyphs\"\n[[device]]\n[[device]]\nname = \"csd\"\nprivate = "
-      "\"nowhere\"\n");
-  for (const char* verb : {"train", "simulate"}) {
-    const Outcome outcome = Run({verb, "job.toml", "--out", "run"});
-    EXPECT_EQ(outcome.exit_code, 2) << verb;
-    EXPECT_TRUE(Says(outcome.err, "job.toml:6:1: device.private")) << outcome.err;
-    EXPECT_TRUE(Says(outcome.err, "nowhere")) << outcome.err;
+TEST_F(DevicesProgramTest, ASpeedOrAPowerThatCannotBeIsRefusedByItsKey) {
+  const std::pair<std::string, std::string> mistakes[] = {
+      {"speed = 0", "job.toml:6:1: device.speed is 0"},
+      {"speed = -0.5", "job.toml:6:1: device.speed is -0.5"},
+      {"watts_idle = -1\nwatts_busy = 5", "job.toml:6:1: device.watts_idle is -1"},
+      {"watts_idle = 1\nwatts_busy = -5", "job.toml:7:1: device.watts_busy is -5"}};
+  for (const auto& [lines, words] : mistakes) {
+    WriteJob("[data]\ntrain = \"glyphs\"\n[[device]]\n[[device]]\nname = \"csd\"\n" + lines + "\n");
+    for (const char* verb : {"train", "simulate", "serve"}) {
+      const Outcome outcome = Run({verb, "job.toml", "--out", "run"});
+      EXPECT_EQ(outcome.exit_code, 2) << verb;
+      EXPECT_TRUE(Says(outcome.err, words)) << outcome.err;
+    }
+  }
+  const Outcome flag = Run({"train", "--out", "run", "--set", "device.speed=0"});
+  EXPECT_EQ(flag.exit_code, 2);
+  EXPECT_TRUE(Says(flag.err, "--set device.speed: device.speed is 0")) << flag.err;
+  EXPECT_FALSE(fs::exists(folder() / "run"));
+}
+
+// The cores that this process may use.
+std::vector<int> UsableCores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  EXPECT_EQ(sched_getaffinity(0, sizeof(set), &set), 0);
+  std::vector<int> cores;
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(static_cast<std::size_t>(core), &set)) cores.push_back(core);
+  }
+  return cores;
+}
+
+// How many threads of a process may run on `core` and nowhere else.
+int ThreadsOnlyOn(pid_t process, int core) {
+  const std::string wanted = "\nCpus_allowed_list:\t" + std::to_string(core) + "\n";
+  int threads = 0;
+  std::error_code gone;
+  const fs::path tasks = fs::path("/proc") / std::to_string(process) / "task";
+  for (const fs::directory_entry& task : fs::directory_iterator(tasks, gone)) {
+    threads += Says(Content(task.path() / "status"), wanted) ? 1 : 0;
+  }
+  return threads;
+}
+
+TEST_F(DevicesProgramTest, TheThreadsOfADeviceWithAListOfCoresMayUseTheseOnly) {
+  const std::vector<int> usable = UsableCores();
+  const int first = usable.front(), last = usable.back();
+  const std::string one = std::to_string(last), two = std::to_string(first) + ", " + one;
+  struct Case {
+    std::string run, devices;
+    int on_first, on_last;  // lanes
+  };
+  // One device is trained on in another way than several.
+  const Case cases[] = {
+      {"one", "[[device]]\ncores = [" + two + "]\n", 1, 1},
+      {"two",
+       "[[device]]\nname = \"a\"\ncores = [" + two + "]\n[[device]]\nname = \"b\"\ncores = [" +
+           one + "]\n",
+       1, 2},
+  };
+  for (const Case& wanted : cases) {
+    WriteJob("[data]\ntrain = \"glyphs\"\n[train]\nepochs = 1000\n" + wanted.devices);
+    Child child(folder(), {"train", "job.toml", "--out", wanted.run});
+    const auto trains = [&] {
+      return Says(Content(folder() / wanted.run / "events.jsonl"), "\"event\":\"step\"");
+    };
+    ASSERT_TRUE(child.WaitUntil(trains, 60.0)) << child.Wait(0.0).err;
+    if (first == last) continue;  // every thread is bound to it anyway
+    EXPECT_EQ(ThreadsOnlyOn(child.pid(), first), wanted.on_first) << wanted.run;
+    EXPECT_EQ(ThreadsOnlyOn(child.pid(), last), wanted.on_last) << wanted.run;
+  }
+}
+
+TEST_F(DevicesProgramTest, ACoreThatIsNotThereIsRefusedByItsKey) {
+  for (const char* first : {"", "[[device]]\n"}) {
+    WriteJob(std::string("[data]\ntrain = \"glyphs\"\n") + first +
+             "[[device]]\nname = \"bound\"\ncores = [65535]\n");
+    const Outcome outcome = Run({"train", "job.toml", "--out", "run"});
+    EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
+    EXPECT_TRUE(Says(outcome.err,
+                     *first == '\0' ? "job.toml:5:1: device.cores" : "job.toml:6:1: device.cores"))
+        << outcome.err;
     EXPECT_FALSE(fs::exists(folder() / "run"));
   }
 }

@@ -44,6 +44,7 @@ class Child {
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
+  pid_t pid() const { return pid_; }
   void Signal(int signal) const;
   // Waits until the child ends; kills it after `seconds`.
   Outcome Wait(double seconds);

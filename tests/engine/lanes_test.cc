@@ -1,6 +1,7 @@
 #include "motley/engine/native/lanes.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <atomic>
 #include <stdexcept>
@@ -92,6 +93,29 @@ TEST_P(LanesTest, SharedWorkIsDoneWhenRunReturnsAndNobodyIsStillAtIt) {
     pool.Run(GetParam(), Wanted::kAll, [&](int) { ++begun; });
     EXPECT_EQ(begun.load(), GetParam());
   }
+}
+
+TEST(LanePoolTest, EveryLaneStaysOnItsCoreAlone) {
+  cpu_set_t usable;
+  CPU_ZERO(&usable);
+  ASSERT_EQ(sched_getaffinity(0, sizeof(usable), &usable), 0);
+  std::vector<int> cores;
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(static_cast<std::size_t>(core), &usable)) cores.push_back(core);
+  }
+  cores = {cores.back(), cores.front(), cores.back()};
+  LanePool pool(3, cores);
+  std::vector<int> counts(3), right(3);
+  pool.Run(3, Wanted::kAll, [&](int lane) {
+    const auto i = static_cast<std::size_t>(lane);
+    cpu_set_t own;
+    CPU_ZERO(&own);
+    if (sched_getaffinity(0, sizeof(own), &own) != 0) return;
+    counts[i] = CPU_COUNT(&own);
+    right[i] = CPU_ISSET(static_cast<std::size_t>(cores[i]), &own) ? 1 : 0;
+  });
+  EXPECT_EQ(counts, std::vector<int>(3, 1));
+  EXPECT_EQ(right, std::vector<int>(3, 1));
 }
 
 TEST(LatchTest, OpensWhenAllIsDoneAndLetsEverybodyThrough) {

@@ -486,7 +486,11 @@ Result<std::unique_ptr<Device>> MakeNativeDevice(std::shared_ptr<const graph::Gr
     return std::unique_ptr<Device>(
         std::make_unique<NativeDevice>(std::move(graph), options, lanes));
   } catch (const std::exception& error) {
-    return base::Unavailable("the native device cannot start {} threads: {}", lanes, error.what())
+    // A core that is not there will not come; threads may.
+    const base::Code code =
+        options.cores.empty() ? base::Code::kUnavailable : base::Code::kInvalidInput;
+    return base::Status(code, fmt::format("the native device cannot start {} threads: {}", lanes,
+                                          error.what()))
         .WithFix(options.cores.empty() ? "use fewer threads"
                                        : "name cores that this process may use");
   }
