@@ -49,10 +49,11 @@ Plan EqualShares::Decide(const std::string& reason) {
   }
   const std::string after = fmt::format("{}", fmt::join(words, " | "));
   const double seconds = PredictedSeconds(plan.shares);
-  Note note{"decision",
-            fmt::format("shares {}: {}", after, reason),
-            {{"reason", reason}, {"after", after}},
-            {{"decision", static_cast<double>(record_.Decide({.seconds = seconds, .joules = {}}))}}};
+  Note note{
+      "decision",
+      fmt::format("shares {}: {}", after, reason),
+      {{"reason", reason}, {"after", after}},
+      {{"decision", static_cast<double>(record_.Decide({.seconds = seconds, .joules = {}}))}}};
   if (seconds > 0.0) {
     note.message += fmt::format("; predicts {} per step", Milliseconds(seconds));
     note.numbers.emplace_back("predicted_step_seconds", seconds);

@@ -10,7 +10,8 @@ std::string Milliseconds(double seconds) {
 }
 
 std::string CostOf(const StepCost& cost) {
-  return Milliseconds(cost.seconds) + (cost.joules ? fmt::format(" and {:.4g} J", *cost.joules) : "");
+  return Milliseconds(cost.seconds) +
+         (cost.joules ? fmt::format(" and {:.4g} J", *cost.joules) : "");
 }
 
 double MedianOf(std::vector<double> values) {
@@ -33,12 +34,11 @@ std::string Measured(const StepCost& predicted, const PlanRecord::Seen& seen, No
   }
   const std::string against =
       predicted.seconds > 0.0
-          ? fmt::format("{} per step were predicted and {} measured ({:+.0f} %{})",
-                        CostOf(predicted), CostOf(measured),
-                        100.0 * (measured.seconds / predicted.seconds - 1.0),
-                        measured.joules
-                            ? " of the seconds; the joules by these and the devices' watts"
-                            : "")
+          ? fmt::format(
+                "{} per step were predicted and {} measured ({:+.0f} %{})", CostOf(predicted),
+                CostOf(measured), 100.0 * (measured.seconds / predicted.seconds - 1.0),
+                measured.joules ? " of the seconds; the joules by these and the devices' watts"
+                                : "")
           : fmt::format("{} per step were measured", CostOf(measured));
   return fmt::format("{}; the devices' compute times differ by {:.1f} %", against,
                      100.0 * seen.spread);
@@ -80,8 +80,7 @@ void PlanRecord::Tell(const Seen& seen, std::vector<Note>& notes) {
   if (std::exchange(told_, true)) return;
   Note note{"outcome", "", {}, {{"decision", static_cast<double>(decision_)}}};
   NotePrediction(predicted_, note);
-  note.message =
-      fmt::format("decision {}: {}", decision_, Measured(predicted_, seen, note));
+  note.message = fmt::format("decision {}: {}", decision_, Measured(predicted_, seen, note));
   notes.push_back(std::move(note));
 }
 

@@ -31,8 +31,8 @@ class PlanRecord {
  public:
   // What was seen of a plan.
   struct Seen {
-    std::vector<double> seconds;  // of its steps; none: it was too short
-    double spread = 0.0;          // of the devices' compute times
+    std::vector<double> seconds;      // of its steps; none: it was too short
+    double spread = 0.0;              // of the devices' compute times
     std::vector<double> joules = {};  // of its steps, where these were predicted
   };
 

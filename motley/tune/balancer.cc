@@ -6,7 +6,6 @@
 #include <numeric>
 #include <utility>
 
-
 namespace motley::tune {
 
 using plan::Milliseconds;
@@ -292,13 +291,13 @@ plan::Plan Balancer::Adopt(plan::Grouped grouped, std::optional<double> joules,
 plan::Plan Balancer::NotePlan(const std::string& before, const std::string& reason,
                               const plan::StepCost& predicted) {
   const std::string after = PresentWords();
-  notes_.push_back({"decision",
-                    fmt::format("shares {}: {}; predicts {} per step", after, reason,
-                                plan::CostOf(predicted)),
-                    {{"reason", reason}, {"before", before}, {"after", after}},
-                    {{"decision", static_cast<double>(record_.Decide(predicted))},
-                     {"predicted_step_seconds", predicted.seconds},
-                     {"learning_rate_factor", rate_factor_}}});
+  notes_.push_back(
+      {"decision",
+       fmt::format("shares {}: {}; predicts {} per step", after, reason, plan::CostOf(predicted)),
+       {{"reason", reason}, {"before", before}, {"after", after}},
+       {{"decision", static_cast<double>(record_.Decide(predicted))},
+        {"predicted_step_seconds", predicted.seconds},
+        {"learning_rate_factor", rate_factor_}}});
   if (predicted.joules) {
     notes_.back().numbers.emplace_back("predicted_step_joules", *predicted.joules);
   }
@@ -432,8 +431,7 @@ double Balancer::NextTry(const Device& device) const {
   return clock_.Now() + std::max(kTrySeconds, alone / kTryCost);
 }
 
-plan::Plan Balancer::JudgeTrial(const plan::StepDone& step, double ratio,
-                                double exchange_seconds) {
+plan::Plan Balancer::JudgeTrial(const plan::StepDone& step, double ratio, double exchange_seconds) {
   record_.Tell({{step.seconds}, plan::ComputeSpread(step)}, notes_);
   const std::string before = PresentWords();
   const std::size_t tried = *std::exchange(tried_, std::nullopt);

@@ -58,9 +58,9 @@ struct BalancerOptions {
 // or its size where the gradient noise is not known. It is decided anew when the noise becomes
 // known, and when it has changed so much that the factor is off by 20 %.
 //
-// Every plan, those that try a device included, is noted with its reason, what of the private samples
-// does not fit into it, and the seconds per step that it predicts, with kEnergy the joules as well;
-// some steps later, or when another one replaces it, what came of it.
+// Every plan, those that try a device included, is noted with its reason, what of the private
+// samples does not fit into it, and the seconds per step that it predicts, with kEnergy the joules
+// as well; some steps later, or when another one replaces it, what came of it.
 //
 // Thread safety: none.
 class Balancer final : public plan::Controller {

@@ -46,13 +46,14 @@ std::optional<plan::Plan> Balancer::FollowNoise() {
   const std::string before = RateWords(rate_factor_);
   reason += SetLearningRate(planned_samples_);
   const std::string after = RateWords(rate_factor_);
-  notes_.push_back({"decision",
-                    fmt::format("{}: {}", after, reason),
-                    {{"reason", reason}, {"before", before}, {"after", after}},
-                    {{"decision", static_cast<double>(record_.Decide({planned_seconds_, planned_joules_}))},
-                     {"predicted_step_seconds", planned_seconds_},
-                     {"learning_rate_factor", rate_factor_},
-                     {"noise_scale", *noise_}}});
+  notes_.push_back(
+      {"decision",
+       fmt::format("{}: {}", after, reason),
+       {{"reason", reason}, {"before", before}, {"after", after}},
+       {{"decision", static_cast<double>(record_.Decide({planned_seconds_, planned_joules_}))},
+        {"predicted_step_seconds", planned_seconds_},
+        {"learning_rate_factor", rate_factor_},
+        {"noise_scale", *noise_}}});
   return PresentPlan(reason, planned_seconds_);
 }
 
