@@ -20,7 +20,7 @@ train = "idx:data"
 [train]
 batch = 64
 epochs = 2
-learning_rate = 0.01
+learning_rate = 0.001
 )";
 constexpr const char* kOne = "[[device]]\nthreads = 1\n";
 constexpr const char* kMixed = R"(
