@@ -114,7 +114,7 @@ void WritePart(const fs::path& folder, const std::string& part, const data::Data
 graph::Graph SmallNet() {
   graph::GraphBuilder net("small", {1, 28, 28});
   auto at = net.input();
-  for (const int width : {8, 16, 32}) {
+  for (const int width : {12, 24, 48}) {
     at = net.Conv("conv" + std::to_string(width), at,
                   {.out_channels = width,
                    .kernel_h = 3,
@@ -128,7 +128,7 @@ graph::Graph SmallNet() {
   return std::move(net).Build(at).value();
 }
 
-constexpr std::int64_t kAll = 8000, kPublic = 100, kEpochs = 10;
+constexpr std::int64_t kAll = 8000, kPublic = 100, kEpochs = 8;
 
 constexpr const char* kTraining = R"(
 [model]
@@ -138,8 +138,9 @@ mean = [0.5]
 std = [0.25]
 [train]
 batch = 100
-epochs = 10
+epochs = 8
 learning_rate = 0.02
+warmup_steps = 80
 momentum = 0.9
 )";
 
@@ -172,8 +173,9 @@ TEST_F(PrivateProgramTest, DevicesWithTwoClassesEachReachTheAccuracyOfAllDataInO
     EXPECT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
     return json::parse(outcome.out, nullptr, false);
   };
-  // One run is known to 0.7 % only (of the seeds' standard deviation); the mean of three to 0.4 %.
-  constexpr int kSeeds = 3;
+  // Six pairs of such runs were up to 0.25 % apart. With a smaller net and no warm-up some are 2 %
+  // and more apart, because their training is not stable.
+  constexpr int kSeeds = 2;
   double pooled = 0.0, spread = 0.0;
   for (int seed = 1; seed <= kSeeds; ++seed) {
     const json all_here = train("all", kOne, seed), apart = train("open", kFive, seed);
