@@ -9,9 +9,9 @@ namespace {
 
 void PushInParts(const SessionPtr& session, const StepKey& key, proto::Array array,
                  const ModelArray& floats) {
-  const std::int64_t size = std::ssize(*floats);
-  for (std::int64_t at = 0; at < size; at += Parts::kFloats) {
-    session->parts.Push({key, array, at, std::min(Parts::kFloats, size - at), floats});
+  const Parts parts(std::ssize(*floats), 0);
+  for (int i = 0; i < parts.count(); ++i) {
+    session->parts.Push({key, array, parts[i].offset, parts[i].size, floats});
   }
 }
 
