@@ -99,20 +99,19 @@ def bytes_on_busiest_cable(path, floats, workers):
     return counted_bytes(path, floats, workers) * (workers if path == "server" else 1)
 
 
-def predicted_seconds(alone_seconds, bytes_seconds, limited):
-    """A step cannot be shorter than its computing or than its bytes take on the busiest cable. On
-    limited cables both can happen at once; on others bytes cost what they cost the processors, and
-    these are the ones that compute."""
-    if limited:
-        return max(alone_seconds, bytes_seconds)
+def in_turn_seconds(alone_seconds, bytes_seconds):
+    """A step that computes first and then moves its bytes over the busiest cable."""
     return alone_seconds + bytes_seconds
 
 
 def earliest_seconds(alone_seconds, bytes_seconds, forward_share, limited):
     """A gradient exists only after the forward pass, and the next one needs the whole new model: so
-    bytes can travel only while the backward pass goes on, and after it."""
+    bytes can travel only while the backward pass goes on, and after it. On cables without a limit
+    bytes cost what they cost the processors, and these are the ones that compute."""
+    if not limited:
+        return in_turn_seconds(alone_seconds, bytes_seconds)
     forward = forward_share * alone_seconds
-    return forward + predicted_seconds(alone_seconds - forward, bytes_seconds, limited)
+    return forward + max(alone_seconds - forward, bytes_seconds)
 
 
 def over_rounds(answers):
