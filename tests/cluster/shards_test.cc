@@ -273,7 +273,8 @@ TEST_P(ShardAttackTest, IsRefusedAndTheJobUnharmed) {
         part.set_step(order.step());
         part.set_array(attack.array);
         part.set_offset(parts.range(1).offset + attack.offset);
-        const std::int64_t count = attack.whole ? parts[1].size : attack.floats;
+        const Parts::Part& first = parts[parts.Holding(parts.range(1).offset)];
+        const std::int64_t count = attack.whole ? first.size : attack.floats;
         const std::vector<float> floats(static_cast<std::size_t>(count), attack.value);
         part.set_floats(std::string(BytesOf(floats)));
         part.set_samples(1);
@@ -324,12 +325,16 @@ TEST(ShardStrangerTest, WhoSendsNothingToAShardIsSentAwayAndNotItsHost) {
         part.set_generation(order.generation());
         part.set_step(order.step());
         part.set_array(proto::ARRAY_UPDATE);
-        const auto floats = static_cast<std::size_t>(Parts(kParameters, 0, 2)[0].size);
-        part.set_floats(std::string(floats * sizeof(float), '\0'));
         for (const proto::Range& range : order.train().part().open()) {
           part.set_samples(part.samples() + range.end() - range.begin());
         }
-        stream->Write(part);
+        const Parts parts(kParameters, 0, 2);
+        for (int i = 0; i < parts.count() && parts.RangeOf(i) == 0; ++i) {
+          part.set_offset(parts[i].offset);
+          const auto floats = static_cast<std::size_t>(parts[i].size);
+          part.set_floats(std::string(floats * sizeof(float), '\0'));
+          stream->Write(part);
+        }
       });
     });
     const auto report = cluster.Run();
