@@ -57,6 +57,10 @@ bool IsPlace(const proto::Hosting& hosting) {
          std::all_of(hosting.address().begin(), hosting.address().end(), fits);
 }
 
+bool IsTime(double seconds) { return seconds >= 0.0 && std::isfinite(seconds); }
+// Less than the largest power station makes in an hour.
+bool IsEnergy(double joules) { return joules >= 0.0 && joules < 1e14; }
+
 // What a worker says of itself is believed as far as it can be true.
 base::Status CheckReady(const proto::Ready& ready) {
   const auto plausible = [](double number) { return number >= 0.0 && number <= 1e6; };
@@ -64,6 +68,7 @@ base::Status CheckReady(const proto::Ready& ready) {
               ready.private_samples() >= 0 && ready.private_samples() <= kMaxPrivate &&
               ready.private_sha256().size() <= 64 && plausible(ready.watts_idle()) &&
               plausible(ready.watts_busy()) && ready.meter().size() <= 64 &&
+              (ready.meter().empty() || ready.meter().starts_with("measured: ")) &&
               Printable(ready.meter()) == ready.meter() && ready.machine().size() <= 64;
   for (const proto::Timing& timing : ready.probe()) {
     fits = fits && timing.samples() > 0 && plausible(timing.seconds());
@@ -250,10 +255,10 @@ base::Status Desk::OnReport(const SessionPtr& session, const proto::Report& repo
       const proto::Done& done = report.done();
       const bool plausible =
           done.samples() >= 0 && done.correct() >= 0 && done.correct() <= done.samples() &&
-          done.compute_seconds() >= 0.0 && done.wait_seconds() >= 0.0 && done.group_bytes() >= 0 &&
-          done.weight_bytes() >= 0 && IsPlace(done.hosting()) && done.pressure() >= 0.0 &&
-          done.pressure() <= 1.0 && done.joules() >= 0.0 && std::isfinite(done.joules()) &&
-          done.joules_busy() >= 0.0 && std::isfinite(done.joules_busy()) &&
+          IsTime(done.compute_seconds()) && IsTime(done.wait_seconds()) &&
+          done.group_bytes() >= 0 && done.weight_bytes() >= 0 && IsPlace(done.hosting()) &&
+          done.pressure() >= 0.0 && done.pressure() <= 1.0 && IsEnergy(done.joules()) &&
+          IsEnergy(done.joules_busy()) && !(done.squared() < 0.0) && !(done.sum_squared() < 0.0) &&
           done.done_size() <= kMaxSpans;
       if (!plausible) return base::InvalidInput("a report that makes no sense");
       break;

@@ -74,13 +74,18 @@ bool Member::Silent() const {
 void Member::WriteReports() {
   proto::Report heartbeat;
   run::Pressure pressure(clock_);  // this thread's own
+  double read = clock_.Now();
   std::uint64_t sequence = 0;
   // Twice as often as needed: one late heartbeat must not look like death.
   const double beat = joined_.heartbeat_seconds() / 2;
   while (!reports_.closed()) {
     auto report = reports_.Pop(beat);
     if (reports_.closed()) break;
-    if (!report) heartbeat.mutable_heartbeat()->set_pressure(pressure.Read());
+    // It tells of the time since it was last read, which must not be long.
+    if (const double now = clock_.Now(); !report || now - read >= beat) {
+      heartbeat.mutable_heartbeat()->set_pressure(pressure.Read());
+      read = now;
+    }
     proto::Report& message = report ? *report : heartbeat;
     message.set_sequence(++sequence);
     link_->Show(message);

@@ -11,8 +11,8 @@ static_assert(std::endian::native == std::endian::little, "messages would have t
 
 namespace {
 
-// lenet through the server, two workers with cables of 1 Gbit/s: 61.7 ms per step with its two
-// parts of at most 1 MB, SMALL with fourteen.
+// With its two parts of at most 1 MB, a step of lenet through the server took 61.7 ms where
+// computing and its bytes take 49 (two workers, cables of 1 Gbit/s): nothing overlapped.
 std::int64_t FloatsOfAPart(std::int64_t floats) {
   constexpr std::int64_t kWanted = 16, kLeast = std::int64_t{1} << 14;
   const auto even = std::bit_ceil(static_cast<std::uint64_t>(floats / kWanted));

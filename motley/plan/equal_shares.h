@@ -12,7 +12,8 @@ namespace motley::plan {
 
 // tune = "off": every device of a group the same share, whatever its speed, and the groups as equal
 // in number as possible. Notes what steps should take by the devices' probes, and some steps later
-// what they took. The plans themselves predict nothing, so that nobody is stopped for being slow.
+// what they took. The plans themselves predict nothing: nobody is hurried for being slow, only when
+// it needs many times what is usual for it.
 class EqualShares final : public Controller {
  public:
   // Shares are multiples of `multiple`. With fewer devices than groups there are as many groups as

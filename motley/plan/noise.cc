@@ -50,7 +50,8 @@ void NoiseScale::Add(std::span<const GradientNorm> devices, double total_squared
 
 std::optional<double> NoiseScale::value() const {
   if (steps_ < kFewestSteps || signal_ <= 0.0 || noise_ <= 0.0) return std::nullopt;
-  return noise_ / signal_;
+  const double scale = noise_ / signal_;
+  return std::isfinite(scale) ? std::optional(scale) : std::nullopt;
 }
 
 double LearningRateFactor(std::int64_t samples, std::int64_t planned, std::optional<double> noise) {

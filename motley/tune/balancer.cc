@@ -291,6 +291,7 @@ plan::Plan Balancer::Adopt(plan::Grouped grouped, std::optional<double> joules,
 plan::Plan Balancer::NotePlan(const std::string& before, const std::string& reason,
                               const plan::StepCost& predicted) {
   const std::string after = PresentWords();
+  look_.before = look_.measured.size();
   notes_.push_back(
       {"decision",
        fmt::format("shares {}: {}; predicts {} per step", after, reason, plan::CostOf(predicted)),
@@ -369,6 +370,7 @@ std::optional<plan::Plan> Balancer::OnStep(const plan::StepDone& step) {
     samples_done_ += part.samples;
     if (device == nullptr || part.samples <= 0 || !(part.compute_seconds > 0.0)) continue;
     const double ratio = part.compute_seconds / device->curve.At(part.samples);
+    device->monitor.StepBegan(now - step.seconds);
     // One that had to stop at its deadline needs no further sign.
     if (!tried_ && part.samples < device->share && step.short_step) {
       device->monitor.AddStopped(now, ratio);

@@ -93,6 +93,7 @@ class Balancer final : public plan::Controller {
     std::int64_t steps = 0;  // it ends with so many of each group
     std::vector<double> measured;
     std::vector<double> joules;  // with planned ones
+    std::size_t before = 0;      // how many of these were seen before the last decision
   };
 
   std::optional<plan::Plan> OnStep(const plan::StepDone& step);

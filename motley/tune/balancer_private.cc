@@ -1,5 +1,6 @@
 // What private samples demand of a plan, and what they cost it.
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "motley/plan/shares.h"
@@ -78,7 +79,7 @@ std::string Balancer::TooMuchForTheTime(const std::vector<plan::Candidate>& cand
     rate += 1.0 / grouped.seconds[group];
     best_rate += 1.0 / best->seconds[group];
   }
-  if (!(best_rate >= kNoticed * rate)) return {};
+  if (!std::isfinite(best_rate) || !(best_rate >= kNoticed * rate)) return {};
   const auto in_time = [&](std::size_t i) {
     const auto group = static_cast<std::size_t>(grouped.group[i]);
     return plan::SamplesWithin(candidates[i], best->seconds[group]);

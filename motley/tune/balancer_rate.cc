@@ -46,6 +46,7 @@ std::optional<plan::Plan> Balancer::FollowNoise() {
   const std::string before = RateWords(rate_factor_);
   reason += SetLearningRate(planned_samples_);
   const std::string after = RateWords(rate_factor_);
+  look_.before = look_.measured.size();
   notes_.push_back(
       {"decision",
        fmt::format("{}: {}", after, reason),

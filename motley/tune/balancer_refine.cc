@@ -74,9 +74,11 @@ double Balancer::SureSpread() const {
 }
 
 plan::PlanRecord::Seen Balancer::Seen() const {
-  if (record_.told() || look_.measured.empty()) return {};
-  if (tried_) return {};  // the look is at the plan before the trial
-  return {look_.measured, Spread(), look_.joules};
+  if (tried_ || record_.told()) return {};  // of a trial, the look is at the plan before it
+  const auto before = static_cast<std::ptrdiff_t>(look_.before);
+  plan::PlanRecord::Seen seen{{look_.measured.begin() + before, look_.measured.end()}, Spread()};
+  if (planned_joules_) seen.joules.assign(look_.joules.begin() + before, look_.joules.end());
+  return seen;
 }
 
 std::optional<plan::Plan> Balancer::Judge(const plan::StepDone& step) {
@@ -97,6 +99,7 @@ void Balancer::BeginLook(std::int64_t steps) {
   look_.steps = steps;
   look_.measured.clear();
   look_.joules.clear();
+  look_.before = 0;
   for (Device& device : devices_) {
     device.compute.clear();
     device.ratios.clear();

@@ -63,6 +63,8 @@ void Monitor::Warn(double now, double pressure) {
   }
 }
 
+void Monitor::StepBegan(double then) { warned_from_ = std::max(warned_from_, then); }
+
 void Monitor::Add(double now, double ratio, double pressure) {
   const double usual = usual_.value_or(pressure);
   const double part = std::min(kUsualPart, (now - now_) / kUsualSeconds);

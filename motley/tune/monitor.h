@@ -31,6 +31,8 @@ class Monitor {
   void Add(double now, double ratio, double pressure);
   // In the middle of a step: what `pressure` of Add is, lately.
   void Warn(double now, double pressure);
+  // When the step that will be added next began: what the kernel said before is not of it.
+  void StepBegan(double then);
   // One that had to end at its deadline: no further sign is needed.
   void AddStopped(double now, double ratio);
   // The plan has changed, and takes the device at this pace: what was measured before says nothing

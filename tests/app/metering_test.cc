@@ -115,7 +115,7 @@ TEST_F(MeteredProgramTest, OneDeviceHasWhatTheMeterCounted) {
 
 TEST_F(MeteredProgramTest, TwoDevicesOfOneMachineHaveNoMoreThanTheMeterCounted) {
   const auto summary = TrainMetered(
-      "[data]\ntrain = \"glyphs\"\n[train]\nepochs = 1\n"
+      "[data]\ntrain = \"glyphs\"\n[train]\nepochs = 2\ntune = \"off\"\n"
       "[[device]]\nname = \"a\"\nthreads = 1\n[[device]]\nname = \"b\"\nthreads = 1\n",
       "\"joined\"", 2);
   ASSERT_TRUE(summary.is_object());

@@ -145,6 +145,16 @@ TEST(MonitorTest, AWarningThatWasShortOrIsOverMeansNothing) {
   EXPECT_FALSE(monitor.pressed());
 }
 
+TEST(MonitorTest, AWarningFromBeforeTheStepMeansNothing) {
+  Monitor monitor;
+  double now = 0.0;
+  See(monitor, now, 20, 1.0);
+  for (int i = 0; i < 3; ++i) monitor.Warn(now += 0.5, 0.5);  // while the model was tested
+  monitor.StepBegan(now += 0.1);
+  monitor.Add(now += 0.1, 1.6, 0.1);
+  EXPECT_FALSE(monitor.pressed());
+}
+
 TEST(MonitorTest, IsNotWarnedByTheUsualPressure) {
   Monitor monitor;
   double now = 0.0;
