@@ -58,7 +58,7 @@ bool IsPlace(const proto::Hosting& hosting) {
 }
 
 bool IsTime(double seconds) { return seconds >= 0.0 && std::isfinite(seconds); }
-// Less than the largest power station makes in an hour.
+// A megawatt for three years.
 bool IsEnergy(double joules) { return joules >= 0.0 && joules < 1e14; }
 
 // What a worker says of itself is believed as far as it can be true.

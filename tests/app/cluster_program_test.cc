@@ -22,10 +22,6 @@ using nlohmann::json;
 
 constexpr double kLimit = 60.0;  // seconds, for what takes a few
 
-bool Says(const std::string& text, const std::string& words) {
-  return text.find(words) != std::string::npos;
-}
-
 Arguments operator+(Arguments first, const Arguments& second) {
   first.insert(first.end(), second.begin(), second.end());
   return first;

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "tests/app/process.h"
+#include "tests/app/job_program_test.h"
 
 namespace motley::app {
 namespace {
@@ -15,24 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-bool Says(const std::string& text, const std::string& words) {
-  return text.find(words) != std::string::npos;
-}
-
-class DevicesProgramTest : public testing::Test {
- protected:
-  const fs::path& folder() const { return temporary_.path(); }
-  void WriteJob(const std::string& toml) const { std::ofstream(folder() / "job.toml") << toml; }
-  Outcome Run(const std::vector<std::string>& arguments) const {
-    return RunMotley(folder(), arguments);
-  }
-  json Summary(const std::string& run) const {
-    return json::parse(Content(folder() / run / "summary.json"), nullptr, false);
-  }
-
- private:
-  TemporaryFolder temporary_;
-};
+class DevicesProgramTest : public JobProgramTest {};
 
 constexpr const char* kTwoThrottled = R"(
 [data]
@@ -379,117 +362,6 @@ TEST_F(DevicesProgramTest, WhyTellsOfTrialsAndTheSummaryOnlyOfNewShares) {
   }
 }
 
-constexpr const char* kHungryAndThrifty = R"(
-[data]
-train = "idx:data"
-[train]
-batch = 16
-epochs = 4
-learning_rate = 0.001
-[[device]]
-name = "hungry"
-fixed_ms = 0
-sample_ms = 1
-watts_idle = 5
-watts_busy = 100
-[[device]]
-name = "thrifty"
-count = 2
-fixed_ms = 0
-sample_ms = 10
-watts_idle = 1
-watts_busy = 4
-[network]
-latency_us = 10
-bandwidth_gbit = 100
-joules_per_gigabyte = 5
-)";
-
-TEST_F(DevicesProgramTest, TheEnergyObjectiveCostsFewerJoulesAndKeepsItsDeadline) {
-  WriteSmallIdx(folder() / "data", 160, 40);
-  WriteJob(kHungryAndThrifty);
-  const auto simulate = [&](const std::string& run, std::vector<std::string> more) {
-    std::vector<std::string> arguments = {"simulate", "job.toml", "--time-only", "--out", run};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    const Outcome outcome = Run(arguments);
-    EXPECT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
-    return Summary(run);
-  };
-  const json time = simulate("time", {});
-  const json energy = simulate("energy", {"--set", "train.objective=energy"});
-  // 640 samples: 0.53 s by all of them, 3.2 s by the two thrifty ones.
-  const json soon =
-      simulate("soon", {"--set", "train.objective=energy", "--set", "train.deadline_seconds=1.5"});
-  ASSERT_TRUE(time.is_object() && energy.is_object() && soon.is_object());
-  EXPECT_LT(energy.at("joules").get<double>(), 0.8 * time.at("joules").get<double>());
-  EXPECT_LT(soon.at("joules"), time.at("joules"));
-  EXPECT_GT(soon.at("joules"), energy.at("joules"));
-  EXPECT_GT(energy.at("seconds"), 3.0);
-  EXPECT_LE(soon.at("seconds"), 1.5);
-  EXPECT_GT(soon.at("seconds"), time.at("seconds"));
-
-  // Left out, it still draws its idle watts to the end; tests of the model are for all devices.
-  const json& hungry = energy.at("devices")[0];
-  EXPECT_EQ(hungry.at("samples"), 0);
-  EXPECT_NEAR(
-      hungry.at("joules_idle").get<double>(),
-      5.0 * (energy.at("seconds").get<double>() - hungry.at("compute_seconds").get<double>()),
-      1e-6);
-
-  // What a step was predicted to cost is what the accounts say, but for the tests of the model.
-  const Outcome why = Run({"why", "energy", "--json"});
-  double predicted = 0.0, found = 0.0;
-  for (const json& event : json::parse(why.out)) {
-    // Plans that were replaced before a step have cost nothing.
-    if (event.at("event") != "outcome" || !event.contains("step_joules")) continue;
-    EXPECT_EQ(event.at("energy_source"), "estimated");
-    predicted = event.at("predicted_step_joules");
-    found = event.at("step_joules");
-  }
-  EXPECT_GT(predicted, 0.0);
-  EXPECT_NEAR(found, predicted, 0.01 * predicted);
-  const double tests = (100.0 + 2 * 4.0) * hungry.at("compute_seconds").get<double>();
-  EXPECT_NEAR(energy.at("joules").get<double>() - tests, found * energy.at("steps").get<double>(),
-              0.01 * energy.at("joules").get<double>());
-  EXPECT_TRUE(Says(Run({"why", "energy"}).out, " J per step")) << why.out;
-}
-
-constexpr const char* kThriftyAlone = R"(
-[data]
-train = "glyphs"
-[train]
-epochs = 1
-objective = "energy"
-[[device]]
-name = "hungry"
-threads = 1
-speed = 0.6
-watts_idle = 1
-watts_busy = 1000
-[[device]]
-name = "thrifty"
-threads = 1
-speed = 0.6
-watts_idle = 1
-watts_busy = 4
-)";
-
-TEST_F(DevicesProgramTest, ADeviceThatIsLeftOutIsChargedForIdling) {
-  WriteJob(kThriftyAlone);
-  const Outcome outcome = Run({"train", "job.toml", "--out", "run"});
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
-  const json summary = Summary("run");
-  EXPECT_EQ(summary.at("samples"), 8000);
-  const json &hungry = summary.at("devices")[0], &thrifty = summary.at("devices")[1];
-  ASSERT_EQ(hungry.at("name"), "hungry");
-  EXPECT_EQ(hungry.at("samples"), 0);
-  EXPECT_EQ(thrifty.at("samples"), 8000);
-  EXPECT_GT(hungry.at("joules_idle"), 0.0);
-  EXPECT_GT(thrifty.at("joules_busy"), 0.0);
-  const Outcome why = Run({"why", "run"});
-  EXPECT_TRUE(Says(why.out, "left out: hungry")) << why.out;
-}
-
 TEST_F(DevicesProgramTest, PricesSamplesThatAreMovedAndPrivateOnesThatAreNot) {
   WriteSmallIdx(folder() / "data", 160, 40);
   for (const char* name : {"private-0", "private-1"}) WriteSmallIdx(folder() / name, 8, 8);
@@ -519,113 +391,6 @@ TEST_F(DevicesProgramTest, PricesSamplesThatAreMovedAndPrivateOnesThatAreNot) {
     EXPECT_NEAR(summary.at("joules").get<double>(),
                 summary.at("joules_of_devices").get<double>() + moving.at("joules").get<double>(),
                 1e-9);
-  }
-}
-
-// A third of all samples is with a device of a twentieth of the speed of one host, or of three.
-std::string TooSlow(int hosts) {
-  return fmt::format(R"(
-[data]
-train = "idx:data"
-[train]
-batch = 24
-epochs = 1
-learning_rate = 0.001
-[[device]]
-name = "host"
-count = {}
-threads = 1
-fixed_ms = 0
-sample_ms = 1
-watts_idle = 1
-watts_busy = 2
-[[device]]
-name = "csd"
-threads = 1
-speed = 0.05
-fixed_ms = 0
-sample_ms = 1
-watts_idle = 30
-watts_busy = 90
-private = "idx:private"
-)",
-                     hosts);
-}
-constexpr const char* kDoesNotFit =
-    "the private samples of csd do not fit: csd must do 8 of them in every step";
-
-// What the decisions before the first step of a run say does not fit, the last of them.
-std::string MisfitAtTheStart(const fs::path& run) {
-  std::string misfit;
-  std::istringstream lines(Content(run / "events.jsonl"));
-  for (std::string line; std::getline(lines, line);) {
-    const json event = json::parse(line, nullptr, false);
-    const bool of_shares = event.contains("predicted_step_seconds");
-    if (event.value("event", "") != "decision" || !of_shares || event.value("step", 1) > 0)
-      continue;
-    misfit = event.value("does_not_fit", "");
-  }
-  return misfit;
-}
-
-TEST_F(DevicesProgramTest, ADryRunSaysThatPrivateSamplesDoNotFit) {
-  WriteSmallIdx(folder() / "data", 160, 40);
-  WriteSmallIdx(folder() / "private", 80, 8);
-  WriteJob(TooSlow(1));
-  const Outcome outcome = Run({"train", "job.toml", "--dry-run"});
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_TRUE(Says(outcome.out, std::string("note   by the speeds that the job states, ") +
-                                    kDoesNotFit +
-                                    " and does 1 in the time of the others, so steps "
-                                    "take 6.96 times as long\n"))
-      << outcome.out;
-  const std::vector<std::string> as_json = {"train", "job.toml", "--dry-run", "--json"};
-  EXPECT_TRUE(Says(json::parse(Run(as_json).out).at("does_not_fit"), kDoesNotFit));
-  WriteJob(TooSlow(3));
-  const auto with = [&](const std::string& set) {
-    std::vector<std::string> arguments = as_json;
-    arguments.insert(arguments.end(), {"--set", set});
-    return json::parse(Run(arguments).out).at("does_not_fit");
-  };
-  EXPECT_TRUE(Says(with("train.objective=energy"), "times the joules"));
-  EXPECT_TRUE(Says(with("cluster.groups=2"), "csd must do 16 of them in every step"));
-  EXPECT_TRUE(with("train.tune=off").is_null());
-  EXPECT_FALSE(fs::exists(folder() / "runs"));
-
-  WriteSmallIdx(folder() / "private", 8, 8);
-  WriteJob(TooSlow(1));
-  EXPECT_TRUE(json::parse(Run(as_json).out).at("does_not_fit").is_null());
-}
-
-TEST_F(DevicesProgramTest, TrainingSaysBeforeItsFirstStepThatPrivateSamplesDoNotFit) {
-  WriteSmallIdx(folder() / "data", 160, 40);
-  WriteSmallIdx(folder() / "private", 80, 8);
-  std::string job = TooSlow(1);
-  // So slow that what the other one needs for joining does not matter.
-  job.replace(job.find("speed = 0.05"), 12, "speed = 0.005");
-  WriteJob(job);
-  const Outcome outcome = Run({"train", "job.toml", "--out", "run"});
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
-  EXPECT_TRUE(Says(outcome.out, "note: by the speeds that the job states, the private samples"))
-      << outcome.out;
-  EXPECT_TRUE(Says(MisfitAtTheStart(folder() / "run"), kDoesNotFit))
-      << MisfitAtTheStart(folder() / "run");
-  EXPECT_TRUE(Says(Run({"why", "run"}).out, kDoesNotFit));
-}
-
-TEST_F(DevicesProgramTest, ASimulationSaysBeforeItsFirstStepThatPrivateSamplesDoNotFit) {
-  WriteSmallIdx(folder() / "data", 160, 40);
-  WriteSmallIdx(folder() / "private", 80, 8);
-  WriteJob(TooSlow(3));
-  for (const auto& [set, words] : std::vector<std::pair<std::string, std::string>>{
-           {"train.objective=time", kDoesNotFit},
-           {"train.objective=energy", "times the joules"},
-           {"cluster.groups=2", "csd must do 16 of them in every step"}}) {
-    const Outcome outcome =
-        Run({"simulate", "job.toml", "--time-only", "--out", set, "--set", set});
-    ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
-    EXPECT_TRUE(Says(MisfitAtTheStart(folder() / set), words)) << outcome.out;
-    EXPECT_TRUE(Says(outcome.out, words)) << outcome.out;
   }
 }
 

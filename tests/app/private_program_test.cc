@@ -1,13 +1,15 @@
 // Private data of several devices, with the real program.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "motley/data/open.h"
 #include "motley/graph/onnx.h"
-#include "tests/app/process.h"
+#include "tests/app/job_program_test.h"
 #include "tests/data/test_files.h"
 
 namespace motley::app {
@@ -16,17 +18,8 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-bool Says(const std::string& text, const std::string& words) {
-  return text.find(words) != std::string::npos;
-}
-
-class PrivateProgramTest : public testing::Test {
+class PrivateProgramTest : public JobProgramTest {
  protected:
-  const fs::path& folder() const { return temporary_.path(); }
-  void WriteJob(const std::string& toml) const { std::ofstream(folder() / "job.toml") << toml; }
-  Outcome Run(const std::vector<std::string>& arguments) const {
-    return RunMotley(folder(), arguments);
-  }
   void ExpectRefused(const std::string& words, const std::string& more) const {
     for (const std::vector<std::string>& verb : std::vector<std::vector<std::string>>{
              {"train"}, {"train", "--dry-run"}, {"simulate"}, {"serve"}}) {
@@ -39,9 +32,6 @@ class PrivateProgramTest : public testing::Test {
       EXPECT_FALSE(fs::exists(folder() / "run"));
     }
   }
-
- private:
-  TemporaryFolder temporary_;
 };
 
 TEST_F(PrivateProgramTest, AFolderThatDoesNotExistIsRefusedByItsKey) {
@@ -190,6 +180,113 @@ TEST_F(PrivateProgramTest, DevicesWithTwoClassesEachReachTheAccuracyOfAllDataInO
   EXPECT_GE(spread, pooled - 0.01);
   // The private samples are what it took.
   EXPECT_GE(spread, train("open", kOne, 1).at("accuracy").get<double>() + 0.5);
+}
+
+// A third of all samples is with a device of a twentieth of the speed of one host, or of three.
+std::string TooSlow(int hosts) {
+  return fmt::format(R"(
+[data]
+train = "idx:data"
+[train]
+batch = 24
+epochs = 1
+learning_rate = 0.001
+[[device]]
+name = "host"
+count = {}
+threads = 1
+fixed_ms = 0
+sample_ms = 1
+watts_idle = 1
+watts_busy = 2
+[[device]]
+name = "csd"
+threads = 1
+speed = 0.05
+fixed_ms = 0
+sample_ms = 1
+watts_idle = 30
+watts_busy = 90
+private = "idx:private"
+)",
+                     hosts);
+}
+constexpr const char* kDoesNotFit =
+    "the private samples of csd do not fit: csd must do 8 of them in every step";
+
+// What the decisions before the first step of a run say does not fit, the last of them.
+std::string MisfitAtTheStart(const fs::path& run) {
+  std::string misfit;
+  std::istringstream lines(Content(run / "events.jsonl"));
+  for (std::string line; std::getline(lines, line);) {
+    const json event = json::parse(line, nullptr, false);
+    const bool of_shares = event.contains("predicted_step_seconds");
+    if (event.value("event", "") != "decision" || !of_shares || event.value("step", 1) > 0)
+      continue;
+    misfit = event.value("does_not_fit", "");
+  }
+  return misfit;
+}
+
+TEST_F(PrivateProgramTest, ADryRunSaysThatPrivateSamplesDoNotFit) {
+  WriteSmallIdx(folder() / "data", 160, 40);
+  WriteSmallIdx(folder() / "private", 80, 8);
+  WriteJob(TooSlow(1));
+  const Outcome outcome = Run({"train", "job.toml", "--dry-run"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_TRUE(Says(outcome.out, std::string("note   by the speeds that the job states, ") +
+                                    kDoesNotFit +
+                                    " and does 1 in the time of the others, so steps "
+                                    "take 6.96 times as long\n"))
+      << outcome.out;
+  const std::vector<std::string> as_json = {"train", "job.toml", "--dry-run", "--json"};
+  EXPECT_TRUE(Says(json::parse(Run(as_json).out).at("does_not_fit"), kDoesNotFit));
+  WriteJob(TooSlow(3));
+  const auto with = [&](const std::string& set) {
+    std::vector<std::string> arguments = as_json;
+    arguments.insert(arguments.end(), {"--set", set});
+    return json::parse(Run(arguments).out).at("does_not_fit");
+  };
+  EXPECT_TRUE(Says(with("train.objective=energy"), "times the joules"));
+  EXPECT_TRUE(Says(with("cluster.groups=2"), "csd must do 16 of them in every step"));
+  EXPECT_TRUE(with("train.tune=off").is_null());
+  EXPECT_FALSE(fs::exists(folder() / "runs"));
+
+  WriteSmallIdx(folder() / "private", 8, 8);
+  WriteJob(TooSlow(1));
+  EXPECT_TRUE(json::parse(Run(as_json).out).at("does_not_fit").is_null());
+}
+
+TEST_F(PrivateProgramTest, TrainingSaysBeforeItsFirstStepThatPrivateSamplesDoNotFit) {
+  WriteSmallIdx(folder() / "data", 160, 40);
+  WriteSmallIdx(folder() / "private", 80, 8);
+  std::string job = TooSlow(1);
+  // So slow that what the other one needs for joining does not matter.
+  job.replace(job.find("speed = 0.05"), 12, "speed = 0.005");
+  WriteJob(job);
+  const Outcome outcome = Run({"train", "job.toml", "--out", "run"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  EXPECT_TRUE(Says(outcome.out, "note: by the speeds that the job states, the private samples"))
+      << outcome.out;
+  EXPECT_TRUE(Says(MisfitAtTheStart(folder() / "run"), kDoesNotFit))
+      << MisfitAtTheStart(folder() / "run");
+  EXPECT_TRUE(Says(Run({"why", "run"}).out, kDoesNotFit));
+}
+
+TEST_F(PrivateProgramTest, ASimulationSaysBeforeItsFirstStepThatPrivateSamplesDoNotFit) {
+  WriteSmallIdx(folder() / "data", 160, 40);
+  WriteSmallIdx(folder() / "private", 80, 8);
+  WriteJob(TooSlow(3));
+  for (const auto& [set, words] : std::vector<std::pair<std::string, std::string>>{
+           {"train.objective=time", kDoesNotFit},
+           {"train.objective=energy", "times the joules"},
+           {"cluster.groups=2", "csd must do 16 of them in every step"}}) {
+    const Outcome outcome =
+        Run({"simulate", "job.toml", "--time-only", "--out", set, "--set", set});
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+    EXPECT_TRUE(Says(MisfitAtTheStart(folder() / set), words)) << outcome.out;
+    EXPECT_TRUE(Says(outcome.out, words)) << outcome.out;
+  }
 }
 
 }  // namespace

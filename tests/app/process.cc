@@ -163,4 +163,8 @@ std::string Content(const fs::path& file) {
   return content.str();
 }
 
+bool Says(const std::string& text, const std::string& words) {
+  return text.find(words) != std::string::npos;
+}
+
 }  // namespace motley::app

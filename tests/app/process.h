@@ -72,6 +72,8 @@ void WriteSmallIdx(const std::filesystem::path& folder, int train_samples, int t
 // The whole file; empty when there is none.
 std::string Content(const std::filesystem::path& file);
 
+bool Says(const std::string& text, const std::string& words);
+
 }  // namespace motley::app
 
 #endif  // MOTLEY_TESTS_APP_PROCESS_H_

@@ -14,10 +14,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool Says(const std::string& text, const std::string& words) {
-  return text.find(words) != std::string::npos;
-}
-
 // A small job on a small set in the folder `data`: ten steps.
 std::vector<std::string> SmallTrain(std::vector<std::string> more = {}) {
   std::vector<std::string> arguments = {

@@ -1,5 +1,7 @@
 #include "tests/tune/cluster_model.h"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 
 namespace motley::tune {
@@ -100,6 +102,18 @@ std::vector<plan::Note> ClusterModel::NotesOf(const std::string& event) const {
     if (note.event == event) found.push_back(note);
   }
   return found;
+}
+
+bool Says(const plan::Plan& plan, const std::string& words) {
+  return plan.reason.find(words) != std::string::npos;
+}
+
+double Number(const plan::Note& note, const std::string& name) {
+  for (const auto& [key, value] : note.numbers) {
+    if (key == name) return value;
+  }
+  ADD_FAILURE() << note.message << " has no " << name;
+  return 0.0;
 }
 
 }  // namespace motley::tune

@@ -85,6 +85,12 @@ class ClusterModel {
   double step_seconds_ = 0.0;
 };
 
+// Whether these words are in the plan's reason.
+bool Says(const plan::Plan& plan, const std::string& words);
+
+// The number of this name; a failure of the test when there is none.
+double Number(const plan::Note& note, const std::string& name);
+
 }  // namespace motley::tune
 
 #endif  // MOTLEY_TESTS_TUNE_CLUSTER_MODEL_H_
