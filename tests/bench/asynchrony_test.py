@@ -14,6 +14,7 @@ PROGRAM = pathlib.Path(__file__).resolve().parent.parent.parent / "bench/asynchr
 _loader = importlib.machinery.SourceFileLoader("asynchrony", str(PROGRAM))
 asynchrony = importlib.util.module_from_spec(importlib.util.spec_from_loader("asynchrony", _loader))
 _loader.exec_module(asynchrony)
+LONG = asynchrony.LONG
 
 
 def run_of(rate, momentum, updates, seed=1, diverged=False):
@@ -29,24 +30,31 @@ class Parts(unittest.TestCase):
         self.assertIsNone(asynchrony.updates_to(0.6, []))
 
     def test_a_run_that_only_guesses_is_hopeless_after_three_epochs(self):
-        self.assertFalse(asynchrony.is_hopeless([(1, 0.1), (2, 0.1)], 100))
-        self.assertTrue(asynchrony.is_hopeless([(1, 0.1), (2, 0.1), (3, 0.1)], 100))
-        self.assertFalse(asynchrony.is_hopeless([(1, 0.1), (2, 0.3), (3, 0.1)], 100))
+        self.assertFalse(asynchrony.is_hopeless([(1, 0.1), (2, 0.1)], LONG, 100))
+        self.assertTrue(asynchrony.is_hopeless([(1, 0.1), (2, 0.1), (3, 0.1)], LONG, 100))
+        self.assertFalse(asynchrony.is_hopeless([(1, 0.1), (2, 0.3), (3, 0.1)], LONG, 100))
+
+    def test_a_run_far_below_the_target_is_hopeless_after_half_of_its_epochs(self):
+        setting = {"epochs": 4, "target": 0.6}
+        self.assertFalse(asynchrony.is_hopeless([(1, 0.3)], setting, 100))
+        self.assertTrue(asynchrony.is_hopeless([(1, 0.3), (2, 0.39)], setting, 100))
+        self.assertFalse(asynchrony.is_hopeless([(1, 0.41), (2, 0.39)], setting, 100))
 
     def test_a_run_of_the_first_seed_is_hopeless_at_twice_the_updates_of_the_best(self):
         runs = {"a": run_of(0.1, 0.9, 500), "b": run_of(0.01, 0.0, 300), "c": run_of(0.1, 0.0, None)}
         self.assertEqual(asynchrony.limit_of(runs, 1), 600)
-        self.assertTrue(asynchrony.is_hopeless([(300, 0.5), (600, 0.5)], asynchrony.limit_of(runs, 1)))
-        self.assertFalse(asynchrony.is_hopeless([(599, 0.5)], asynchrony.limit_of(runs, 1)))
-        self.assertFalse(asynchrony.is_hopeless([(600, 0.5)], asynchrony.limit_of(runs, 2)))
-        self.assertFalse(asynchrony.is_hopeless([(600, 0.5)], asynchrony.limit_of({}, 1)))
+        passed = [(300, 0.5), (600, 0.5)]
+        self.assertTrue(asynchrony.is_hopeless(passed, LONG, asynchrony.limit_of(runs, 1)))
+        self.assertFalse(asynchrony.is_hopeless([(599, 0.5)], LONG, asynchrony.limit_of(runs, 1)))
+        self.assertFalse(asynchrony.is_hopeless([(600, 0.5)], LONG, asynchrony.limit_of(runs, 2)))
+        self.assertFalse(asynchrony.is_hopeless([(600, 0.5)], LONG, asynchrony.limit_of({}, 1)))
 
     def test_a_watched_program_that_hangs_without_learning_is_ended(self):
         with tempfile.TemporaryDirectory() as folder:
             events = pathlib.Path(folder) / "events.jsonl"
             line = json.dumps({"event": "epoch", "step": 1, "accuracy": 0.1}) + "\n"
             events.write_text(3 * line + '{"event": "ep')
-            done = asynchrony.watch(["sleep", "100"], events, 100)
+            done = asynchrony.watch(["sleep", "100"], events, lambda epochs: len(epochs) == 3)
             self.assertLess(done.returncode, 0)
 
     def test_the_best_has_the_fewest_updates_and_has_reached_the_target(self):
