@@ -78,6 +78,8 @@ telemetry::Summary Summarize(const TrainPlan& plan, const run::TrainReport& repo
   summary.groups = accounts.groups;
   summary.staleness = report.staleness.counts();
   summary.mean_staleness = report.staleness.mean();
+  summary.interval_seconds = report.intervals.mean_seconds();
+  summary.interval_sigma = report.intervals.sigma();
   summary.devices = std::move(accounts.devices);
   summary.bytes_sent = accounts.bytes_sent;
   summary.retunes = std::move(accounts.retunes);

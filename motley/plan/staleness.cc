@@ -1,6 +1,7 @@
 #include "motley/plan/staleness.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "motley/base/check.h"
 
@@ -37,6 +38,28 @@ std::vector<double> StalenessHistogram::parts() const {
     parts.push_back(static_cast<double>(count) / static_cast<double>(total_));
   }
   return parts;
+}
+
+void UpdateIntervals::Add(int group, double now_seconds) {
+  const auto [last, first] = last_.try_emplace(group, now_seconds);
+  if (first) return;
+  const double interval = now_seconds - last->second;
+  MOTLEY_CHECK(interval >= 0.0, "an update {} s before the last one", -interval);
+  last->second = now_seconds;
+  ++count_;
+  sum_ += interval;
+  sum_of_squares_ += interval * interval;
+}
+
+double UpdateIntervals::mean_seconds() const {
+  return count_ == 0 ? 0.0 : sum_ / static_cast<double>(count_);
+}
+
+double UpdateIntervals::sigma() const {
+  const double mean = mean_seconds();
+  if (count_ < 2 || mean == 0.0) return 0.0;
+  const double variance = sum_of_squares_ / static_cast<double>(count_) - mean * mean;
+  return std::sqrt(std::log1p(std::max(0.0, variance) / (mean * mean)));
 }
 
 }  // namespace motley::plan

@@ -2,6 +2,7 @@
 #define MOTLEY_PLAN_STALENESS_H_
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 namespace motley::plan {
@@ -27,6 +28,28 @@ class StalenessHistogram {
  private:
   std::vector<std::int64_t> counts_;
   std::int64_t total_ = 0;
+};
+
+// How far apart the updates of one group are, and how much that varies: what staleness depends on
+// besides the number of groups. Of all groups together.
+//
+// Thread safety: none.
+class UpdateIntervals {
+ public:
+  // An update of this group, at this time of any clock. Requires times that do not fall.
+  void Add(int group, double now_seconds);
+  // The next update of each group ends no interval: something else came between.
+  void Interrupt() { last_.clear(); }
+
+  double mean_seconds() const;  // 0 without intervals
+  // Of the log-normal distribution with the same mean and variance: what `lognormal:SIGMA` of a
+  // virtual device takes. 0 with fewer than two intervals.
+  double sigma() const;
+
+ private:
+  std::map<int, double> last_;
+  std::int64_t count_ = 0;
+  double sum_ = 0.0, sum_of_squares_ = 0.0;
 };
 
 }  // namespace motley::plan

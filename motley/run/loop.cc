@@ -129,6 +129,7 @@ base::Status Loop::Step() {
   state_.epoch_loss_sum += update.loss_sum;
   state_.epoch_correct += update.correct;
   report_.staleness.Add(update.staleness);
+  report_.intervals.Add(update.group, clock_.Now());
   ReportStep(update, learning_rate);
   return {};
 }
@@ -198,6 +199,7 @@ base::Status Loop::EvaluateNow() {
   MOTLEY_ASSIGN_OR_RETURN(const Evaluation test, executor_.Evaluate());
   evaluation_seconds_ = clock_.Now() - before;
   rate_.Restart(clock_.Now(), state_.samples);
+  report_.intervals.Interrupt();
   if (!std::isfinite(test.loss)) return Diverged("the loss on the test set", state_.step);
   state_.test = test;
   const auto trained =

@@ -69,6 +69,7 @@ struct TrainReport {
   std::int64_t samples = 0;  // trained on, this process
   double seconds = 0.0;      // this process
   plan::StalenessHistogram staleness;  // of the updates of this process
+  plan::UpdateIntervals intervals;     // of them, without evaluations
 };
 
 // Trains on one device until a goal is reached or somebody interrupts.

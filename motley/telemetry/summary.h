@@ -60,6 +60,8 @@ struct Summary {
   // or from the last resume.
   std::vector<std::int64_t> staleness;
   double mean_staleness = 0.0;
+  // Between two updates of one group: mean, and sigma of the logarithm.
+  double interval_seconds = 0.0, interval_sigma = 0.0;
   std::vector<DeviceSummary> devices;
   BytesSent bytes_sent;
   Moving moving;

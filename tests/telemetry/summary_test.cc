@@ -23,6 +23,8 @@ TEST(SummaryTest, HasTheFieldsThatReadersRelyOn) {
                         .groups = 2,
                         .staleness = {3, 0, 1},
                         .mean_staleness = 0.5,
+                        .interval_seconds = 0.25,
+                        .interval_sigma = 0.125,
                         .devices = {{"host", "native", 300'000, 1.0, 50.0, 1.0}},
                         .bytes_sent = {.gradient = 7, .control = 3}};
   const auto json = ToJson(summary);
@@ -45,6 +47,8 @@ TEST(SummaryTest, HasTheFieldsThatReadersRelyOn) {
   EXPECT_EQ(json.at("groups"), 2);
   EXPECT_EQ(json.at("staleness").at("mean"), 0.5);
   EXPECT_EQ(json.at("staleness").at("histogram"), (std::vector<int>{3, 0, 1}));
+  EXPECT_EQ(json.at("staleness").at("interval_seconds"), 0.25);
+  EXPECT_EQ(json.at("staleness").at("interval_sigma"), 0.125);
 }
 
 TEST(SummaryTest, AddsUpTheEnergyAndSaysWhereItIsFrom) {
