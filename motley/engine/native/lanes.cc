@@ -2,8 +2,13 @@
 
 #include <cblas.h>
 #include <fmt/format.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <climits>
 
 #include <limits>
 #include <system_error>
@@ -29,6 +34,22 @@ void StayOn(std::thread& thread, int core) {
   }
 }
 
+// Sleeps while `word` is `value`. Not std::atomic::wait, which calls sched_yield before it sleeps:
+// to a program that burns the core that means several milliseconds, and a lane that has yielded does
+// not get its core back when the others arrive, as one that sleeps does.
+template <typename Word>
+void SleepWhile(std::atomic<Word>& word, Word value) {
+  static_assert(sizeof(word) == 4 && std::atomic<Word>::is_always_lock_free);
+  while (word.load(std::memory_order_acquire) == value) {
+    ::syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, value, nullptr, nullptr, 0);
+  }
+}
+
+template <typename Word>
+void WakeAll(std::atomic<Word>& word) {
+  ::syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
+
 }  // namespace
 
 // About 20 microseconds: longer than the usual difference between lanes, shorter than what sleeping
@@ -44,25 +65,24 @@ void Barrier::Wait() {
   if (count_ == 1) return;
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == count_) {
     arrived_.store(0, std::memory_order_relaxed);
-    // Not a plain store: notify_all looks for waiting lanes, and must not look before it is seen.
-    round_.exchange(round + 1, std::memory_order_acq_rel);
-    round_.notify_all();
+    round_.store(round + 1, std::memory_order_release);
+    WakeAll(round_);
     return;
   }
   for (int spin = 0; spin < kSpins && round_.load(std::memory_order_acquire) == round; ++spin) {
   }
-  while (round_.load(std::memory_order_acquire) == round) round_.wait(round);
+  SleepWhile(round_, round);
   if (abandoned_.load(std::memory_order_acquire)) throw Abandoned();
 }
 
 void Barrier::Abandon() {
   abandoned_.store(true, std::memory_order_release);
   round_.fetch_add(1, std::memory_order_acq_rel);
-  round_.notify_all();
+  WakeAll(round_);
 }
 
 void Latch::CountDown() {
-  if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1) left_.notify_all();
+  if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1) WakeAll(left_);
 }
 
 void Latch::Wait() {
@@ -70,7 +90,7 @@ void Latch::Wait() {
   for (int spin = 0; spin < kSpins && left > 0; ++spin)
     left = left_.load(std::memory_order_acquire);
   while (left > 0) {
-    left_.wait(left, std::memory_order_acquire);
+    SleepWhile(left_, left);
     left = left_.load(std::memory_order_acquire);
   }
   if (left < 0) throw Abandoned();
@@ -78,7 +98,7 @@ void Latch::Wait() {
 
 void Latch::Abandon() {
   left_.exchange(kAbandoned, std::memory_order_acq_rel);
-  left_.notify_all();
+  WakeAll(left_);
 }
 
 LanePool::LanePool(int lanes, const std::vector<int>& cores) {
