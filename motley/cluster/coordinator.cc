@@ -93,6 +93,7 @@ base::Result<run::Update> Coordinator::Step(const optim::SgdOptions& sgd) {
 }
 base::Result<run::Evaluation> Coordinator::Evaluate() { return impl_->Evaluate(); }
 base::Status Coordinator::Capture(run::TrainState& state) { return impl_->Capture(state); }
+void Coordinator::End() { impl_->End(); }
 void Coordinator::Stop(const std::string& reason) { impl_->Stop(reason); }
 telemetry::BytesSent Coordinator::traffic() const { return impl_->traffic(); }
 std::vector<MemberTotal> Coordinator::totals() const { return impl_->totals(); }

@@ -115,6 +115,7 @@ class Coordinator final : public run::Executor {
   base::Result<run::Update> Step(const optim::SgdOptions& sgd) override;
   base::Result<run::Evaluation> Evaluate() override;
   base::Status Capture(run::TrainState& state) override;
+  void End() override;
 
   // Tells all workers that the job has ended, waits a moment for them to go, and stops listening.
   void Stop(const std::string& reason);

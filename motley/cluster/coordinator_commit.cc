@@ -31,6 +31,7 @@ bool Coordinator::Impl::CheckDone(const Group& group) {
     bool sorted = true;
     for (const auto& [begin, end] : DoneOf(done, samples)) {
       sorted = sorted && begin >= position && end > begin && end <= samples;
+      if (!sorted) break;
       position = end;
       counted += end - begin;
     }

@@ -72,6 +72,8 @@ Coordinator::Impl::Impl(const CoordinatorOptions& options, const proto::Job& job
              state.buffers, options.update_threads, job.shards()),
       model_step_(state.step),
       step_(state.step),
+      // A job that goes on takes whoever comes back; devices of this process always come.
+      started_(state.step > 0 && !options.listen.empty()),
       desk_(options_, job_, data_, model_, head_.get(), clock_, hooks_),
       service_(desk_, traffic_, options.heartbeat_seconds) {
   ShowProgress();
@@ -355,7 +357,13 @@ std::optional<run::Update> Coordinator::Impl::Finish(int number, Group& group) {
   const auto nothing = [](const SessionPtr& member) { return member->done->samples() == 0; };
   group.hurried = std::all_of(group.members.begin(), group.members.end(), nothing);
   if (group.hurried) return std::nullopt;  // again, and with all the time they need
-  if (!options_.gloo) update.not_finite = model_.Prepare(number);
+  if (!options_.gloo) {
+    update.not_finite = model_.Prepare(number);
+  } else if (!std::all_of(group.members.begin(), group.members.end(), [](const SessionPtr& member) {
+               return std::isfinite(member->done->sum_squared());
+             })) {
+    update.not_finite = "the sum of the gradients";
+  }
   if (!update.not_finite.empty()) return update;
   return Commit(number, group);
 }

@@ -58,6 +58,7 @@ class Coordinator::Impl {
   base::Result<run::Update> Step(const optim::SgdOptions& sgd);
   base::Result<run::Evaluation> Evaluate();
   base::Status Capture(run::TrainState& state);
+  void End() { Tell(plan::JobEnded{}); }
   telemetry::BytesSent traffic() const { return traffic_.total(); }
   std::vector<MemberTotal> totals() const;
   int groups() const { return static_cast<int>(groups_.size()); }
@@ -247,7 +248,8 @@ class Coordinator::Impl {
   std::vector<SessionPtr> members_;
   std::map<int, Group> groups_;  // by the plan's number
   plan::Plan plan_;
-  bool formed_ = false, started_ = false, waiting_told_ = false;
+  bool started_;  // whoever is there is enough
+  bool formed_ = false, waiting_told_ = false;
   int failed_forms_ = 0;  // in a row, with everybody alive
   struct Range {
     SessionPtr host;                                                 // null: it is here

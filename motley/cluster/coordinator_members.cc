@@ -74,6 +74,15 @@ void Coordinator::Impl::RemoveGone() {
     const auto found = groups_.find(session->group);
     return found != groups_.end() && found->second.busy;
   };
+  // By Gloo the members have the model: the last one leaves it here.
+  const auto ends = [](const SessionPtr& member) { return member->leaving || member->closed(); };
+  const auto has_it = [](const SessionPtr& member) { return !member->closed(); };
+  if (model_step_ != step_ && !AnyBusy() && std::all_of(members_.begin(), members_.end(), ends) &&
+      std::any_of(members_.begin(), members_.end(), has_it)) {
+    if (const auto fetched = FetchState(); !fetched.ok()) {
+      desk_.Event("waiting", fetched.message(), {});
+    }
+  }
   for (const SessionPtr& session : desk_.sessions()) {
     if (!session->leaving || session->told || busy(session)) continue;
     SendStop(session, "left");

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "motley/cluster/job.h"
+#include "motley/run/update.h"
 
 namespace motley::cluster {
 namespace {
@@ -21,7 +22,7 @@ constexpr int kMaxSampleIds = 1 << 16;
 constexpr double kNoPressure = 0.1;
 constexpr int kMaxTimings = 1024, kMaxSpans = 1 << 16;
 constexpr std::size_t kMaxComplaint = 4096, kMaxCertificate = 16 << 10;
-constexpr std::int64_t kMaxPrivate = std::int64_t{1} << 40;
+constexpr std::int64_t kMaxPrivate = std::int64_t{1} << 30;  // products of two still fit
 constexpr std::size_t kSampleBytes = 256 << 10;  // of one message
 constexpr std::int64_t kLabelsPerMessage = 1 << 16;
 // A stranger who knocks all day must not fill the disk with refusals.
@@ -179,7 +180,7 @@ base::Status Desk::CheckToken(const Caller& caller) {
   return base::NotFound("the join token is not valid (wrong, expired or revoked)");
 }
 
-base::Result<std::string> Desk::ChooseName(const std::string& wanted) {
+base::Result<std::string> Desk::ChooseName(const std::string& wanted, bool again) {
   if (wanted.empty()) {
     while (true) {
       const std::string name = fmt::format("worker-{}", joined_++);
@@ -191,7 +192,9 @@ base::Result<std::string> Desk::ChooseName(const std::string& wanted) {
                               Printable(wanted));
   }
   if (sessions_.contains(wanted)) {
-    return base::InvalidInput("a worker named '{}' is here already", wanted);
+    // Its connection may have broken without a word: soon it is missed here, too.
+    return again ? base::Unavailable("a worker named '{}' is here still", wanted)
+                 : base::InvalidInput("a worker named '{}' is here already", wanted);
   }
   return wanted;
 }
@@ -211,7 +214,7 @@ base::Result<proto::JoinReply> Desk::Join(const Caller& caller, const proto::Joi
     const std::lock_guard lock(mutex_);
     if (sessions_.size() >= kMaxWorkers)
       return base::Unavailable("{} workers are here", kMaxWorkers);
-    MOTLEY_ASSIGN_OR_RETURN(const std::string name, ChooseName(request.name()));
+    MOTLEY_ASSIGN_OR_RETURN(const std::string name, ChooseName(request.name(), request.again()));
     auto session =
         std::make_shared<Session>(checked, name, RandomHex(32), caller.peer, clock_.Now());
     reply.set_worker(name);
@@ -334,8 +337,12 @@ base::Status Desk::Receive(const SessionPtr& session, const proto::Part& part) {
   if (!is_model && index >= model_.parts().parameter_parts()) {
     return base::InvalidInput("a velocity at {}", part.offset());
   }
-  if (upload_->missing < count) return base::InvalidInput("more state than there is");
+  std::vector<bool>& seen = is_model ? upload_->seen_model : upload_->seen_velocity;
+  const auto at = static_cast<std::size_t>(index);
+  if (seen[at]) return base::InvalidInput("the state at {} comes twice", part.offset());
   const std::span<const float> values = FloatsOf(bytes);
+  if (!run::AllFinite(values)) return base::InvalidInput("a state that is not finite");
+  seen[at] = true;
   std::copy(values.begin(), values.end(), target.begin() + part.offset());
   upload_->missing -= count;
   if (upload_->missing == 0) Wake();
@@ -344,9 +351,11 @@ base::Status Desk::Receive(const SessionPtr& session, const proto::Part& part) {
 
 void Desk::ExpectUpload(const StepKey& key, const std::string& from) {
   const std::lock_guard lock(upload_mutex_);
-  Upload upload{.key = key, .from = from, .model = {}, .velocity = {}};
+  Upload upload{.key = key, .from = from, .model = {}, .velocity = {}, .seen_model = {}, .seen_velocity = {}};
   upload.model.resize(static_cast<std::size_t>(model_.parts().floats()));
   upload.velocity.resize(model_.velocity().size());
+  upload.seen_model.resize(static_cast<std::size_t>(model_.parts().count()));
+  upload.seen_velocity.resize(static_cast<std::size_t>(model_.parts().parameter_parts()));
   upload.missing = static_cast<std::int64_t>(upload.model.size() + upload.velocity.size());
   upload_ = std::move(upload);
 }

@@ -481,6 +481,7 @@ base::Status Member::Form(const proto::Order& order) {
   gloo.size = order.form().members_size();
   gloo.address = address;
   gloo.store = link_->MakeStore(order.generation());
+  gloo.late_floats = trainer().graph().buffer_count();
   if (gloo.rank < 0 || gloo.rank >= gloo.size) return base::InvalidInput("rank {}", gloo.rank);
   auto formed = GlooReducer::Form(gloo, &cancel_);
   if (!formed.ok()) {

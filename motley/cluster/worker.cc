@@ -16,12 +16,13 @@ namespace {
 
 constexpr double kFirstPause = 0.1, kLongestPause = 2.0;
 
-proto::JoinRequest RequestOf(const WorkerOptions& options) {
+proto::JoinRequest RequestOf(const WorkerOptions& options, bool again) {
   proto::JoinRequest request;
   request.set_protocol(kProtocol);
   request.set_name(options.name);
   request.set_host(options.host);
   request.set_rank(options.rank);
+  request.set_again(again);
   const int threads =
       options.device.threads > 0 ? options.device.threads : engine::native::UsableCores();
   request.set_device(options.device_name.empty() ? fmt::format("native, {} {}", threads,
@@ -34,9 +35,10 @@ bool Asked(const std::atomic<bool>* leave) { return leave != nullptr && leave->l
 
 // One membership: joins and works until it ends.
 base::Result<WorkerReport> JoinOnce(const WorkerOptions& options, Workshop& workshop,
-                                    const std::atomic<bool>* leave, bool& was_member) {
+                                    const std::atomic<bool>* leave, bool again,
+                                    bool& was_member) {
   MOTLEY_ASSIGN_OR_RETURN(const std::shared_ptr<Link> link, Link::Connect(options));
-  MOTLEY_ASSIGN_OR_RETURN(const proto::JoinReply joined, link->Join(RequestOf(options)));
+  MOTLEY_ASSIGN_OR_RETURN(const proto::JoinReply joined, link->Join(RequestOf(options, again)));
   was_member = true;
   if (options.on_note) {
     options.on_note(options.channel != nullptr
@@ -53,9 +55,9 @@ base::Result<WorkerReport> RunWorker(const WorkerOptions& options, const std::at
   Workshop workshop;
   double give_up = clock.Now() + options.retry_seconds;
   double pause = kFirstPause;
-  while (true) {
+  for (bool again = false;; again = true) {
     bool was_member = false;
-    auto ended = JoinOnce(options, workshop, leave, was_member);
+    auto ended = JoinOnce(options, workshop, leave, again, was_member);
     if (ended.ok() || ended.status().code() != base::Code::kUnavailable) return ended;
     if (was_member) {
       give_up = clock.Now() + options.retry_seconds;

@@ -231,6 +231,7 @@ MakeDevice DeviceWith(BeforeStep before, AfterStep after) {
 
 std::optional<plan::Plan> FixedShares::OnEvent(const plan::Event& event) {
   if (std::holds_alternative<plan::DevicePressed>(event)) return std::nullopt;
+  if (std::holds_alternative<plan::JobEnded>(event)) return std::nullopt;
   if (const auto* joined = std::get_if<plan::DeviceJoined>(&event)) {
     devices_.emplace_back(joined->device, shares_[joined_++ % shares_.size()]);
     if (joined->can_host) candidates_.push_back({joined->device});

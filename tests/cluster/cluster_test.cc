@@ -156,6 +156,23 @@ TEST_P(ReductionTest, AWorkerMayLeavePolitely) {
   EXPECT_EQ(cluster.CountTold("left;"), 1);
 }
 
+TEST_P(ReductionTest, TheLastWorkerLeavesTheModelBehindWhenItLeaves) {
+  TestCluster cluster(Options(1));
+  const auto slow = DeviceWith([](std::int64_t) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(40));
+    return base::Status();
+  });
+  cluster.AddWorker({.name = "first", .make_device = slow});
+  const auto report = cluster.Run([&](std::int64_t step) {
+    if (step == 3) cluster.Leave(0);
+    if (step == 4) cluster.AddWorker({.name = "second"});
+  });
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  ExpectSame(report->state, OnOneDevice({}));
+  EXPECT_TRUE(cluster.Ended(0).ok());
+  EXPECT_EQ(cluster.CountTold("left;"), 1);
+}
+
 TEST_P(ReductionTest, WorkersWithoutACopyGetTheSamplesFromTheCoordinator) {
   TestCluster cluster(Options());
   cluster.AddWorker();
@@ -191,6 +208,28 @@ TEST_P(ReductionTest, WorkersWaitForACoordinatorThatComesBackAndGoOnWithItsCheck
   EXPECT_TRUE(first->Ended(0).ok()) << first->Ended(0).status().ToString();
   EXPECT_TRUE(first->Ended(1).ok());
   first = nullptr;
+  std::filesystem::remove_all(folder);
+}
+
+TEST_P(ReductionTest, AResumedJobGoesOnWithWhoeverComesBack) {
+  const std::filesystem::path folder = NewFolder();
+  TestCluster::Options options = Options();
+  options.folder = folder;
+  auto first = std::make_unique<TestCluster>(options);
+  first->AddWorker({.name = "a"});
+  first->AddWorker({.name = "b"});
+  const auto interrupted = first->Run([&](std::int64_t step) {
+    if (step == 5) first->interrupt = true;
+  });
+  ASSERT_TRUE(interrupted.ok()) << interrupted.status().ToString();
+  first = nullptr;
+
+  TestCluster second(options);
+  EXPECT_GE(second.state.step, 5);
+  second.AddWorker({.name = "a"});  // and never b
+  const auto report = second.Run();
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  ExpectSame(report->state, OnOneDevice({}));
   std::filesystem::remove_all(folder);
 }
 

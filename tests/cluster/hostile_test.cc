@@ -10,6 +10,7 @@
 #include <ctime>
 #include <functional>
 #include <limits>
+#include <mutex>
 #include <thread>
 
 #include "motley/base/rng.h"
@@ -137,6 +138,14 @@ TEST_F(HostileTest, ANameThatIsTakenOrNoNameIsRefused) {
     EXPECT_FALSE(stranger.Join("other", kProtocol + 1).ok());
   });
   ExpectLogged("is here already");
+}
+
+TEST_F(HostileTest, WhoComesBackBeforeItIsMissedIsAskedToTryAgain) {
+  WhileTraining([&] {
+    Stranger stranger(cluster_, Token());
+    EXPECT_EQ(stranger.Join("honest-1", kProtocol, "", /*again=*/true).error_code(),
+              grpc::StatusCode::UNAVAILABLE);
+  });
 }
 
 TEST_F(HostileTest, AWorkerThatClaimsAnothersNameIsRefused) {
@@ -292,6 +301,49 @@ TEST_P(LiarTest, WhoSaysThatItIsDoneAndSendsNothingIsSentAway) {
 INSTANTIATE_TEST_SUITE_P(Heads, LiarTest, testing::Bool(), [](const auto& param_info) {
   return param_info.param ? "WithAMergedHead" : "WithTheWholeNet";
 });
+
+// By Gloo, where a member hands over the model when somebody joins.
+TEST(StateTest, AModelWithAPartThatComesTwiceIsRefused) {
+  TestCluster::Options options;
+  options.gloo = true;
+  options.min_workers = 1;
+  TestCluster cluster(options);
+  Stranger stranger(cluster, cluster.token());
+  ASSERT_TRUE(stranger.Join("liar").ok());
+  std::mutex mutex;
+  proto::Part model;  // the first part of it
+  Stranger::Look send;
+  {
+    const std::jthread reading([&] {
+      stranger.ReadParts(
+          [&](const proto::Part& part) {
+            const std::lock_guard lock(mutex);
+            if (part.array() == proto::ARRAY_MODEL && part.offset() == 0) model = part;
+          },
+          [&](const Stranger::Look& open) {
+            const std::lock_guard lock(mutex);
+            send = open;
+          });
+    });
+    const std::jthread working([&] {
+      stranger.Pretend([&](const proto::Order& order) {
+        // The other one has joined before the last step.
+        if (order.has_train()) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        if (!order.has_save()) return;
+        const std::lock_guard lock(mutex);
+        model.set_generation(order.generation());
+        model.set_step(order.step());
+        for (int i = 0; i < 2; ++i) send(model);
+      });
+    });
+    const auto report = cluster.Run([&](std::int64_t step) {
+      if (step == 2) cluster.AddWorker({.name = "honest"});
+    });
+    EXPECT_FALSE(report.ok()) << "nobody has the model";
+    cluster.Vanish();
+  }
+  EXPECT_GE(cluster.CountTold("comes twice"), 1);
+}
 
 // Else the model that it has not taken yet would be overwritten.
 TEST(IdleTest, WithoutAShareTheNextModelComesAfterTheStepIsDone) {

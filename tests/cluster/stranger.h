@@ -41,13 +41,14 @@ class Stranger {
   }
 
   grpc::Status Join(const std::string& name, std::uint32_t protocol = kProtocol,
-                    const std::string& host = "") {
+                    const std::string& host = "", bool again = false) {
     grpc::ClientContext context;
     Prepare(context);
     proto::JoinRequest request;
     request.set_protocol(protocol);
     request.set_name(name);
     request.set_host(host);
+    request.set_again(again);
     proto::JoinReply reply;
     const grpc::Status status = stub_->Join(&context, request, &reply);
     worker_ = reply.worker();
@@ -102,11 +103,13 @@ class Stranger {
     (void)stream->Finish();
   }
 
-  // Looks at the parts that come, until the connection ends.
-  void ReadParts(const std::function<void(const proto::Part&)>& look) {
+  // Looks at the parts that come, until the connection ends. `open` is told how to send others.
+  using Look = std::function<void(const proto::Part&)>;
+  void ReadParts(const Look& look, const std::function<void(const Look& send)>& open = {}) {
     grpc::ClientContext context;
     Prepare(context, 60);
     const auto stream = stub_->Exchange(&context);
+    if (open) open([&stream](const proto::Part& part) { stream->Write(part); });
     proto::Part part;
     while (stream->Read(&part)) look(part);
     (void)stream->Finish();
