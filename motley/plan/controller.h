@@ -60,11 +60,14 @@ struct StepDone {
   std::optional<double> noise;  // the gradient noise scale, in samples, where it is known
   std::vector<Part> parts;
 };
+// There will be no further step: what came of the last decision can be told now or never.
+struct JobEnded {};
 // By how much the compute times of the step's devices differ: (slowest - fastest) / slowest. 0 with
 // one device, or none.
 double ComputeSpread(const StepDone& step);
 
-using Event = std::variant<DeviceJoined, DeviceLost, HostUnfit, DevicePressed, StepDone>;
+using Event =
+    std::variant<DeviceJoined, DeviceLost, HostUnfit, DevicePressed, StepDone, JobEnded>;
 
 // Something that a controller wants to be remembered: a decision, or what came of one.
 struct Note {

@@ -23,9 +23,10 @@ std::optional<Plan> EqualShares::OnEvent(const Event& event) {
     std::erase_if(devices_, [&](const auto& one) { return one.device == lost->device; });
     reason = lost->device + " lost: " + lost->reason;
   } else {
+    if (std::holds_alternative<JobEnded>(event)) record_.End(Seen(), notes_);
     return std::nullopt;
   }
-  record_.GiveUp({seconds_, spreads_.empty() ? 0.0 : MedianOf(spreads_)}, notes_);
+  record_.GiveUp(Seen(), notes_);
   return Decide(reason);
 }
 
@@ -62,6 +63,10 @@ Plan EqualShares::Decide(const std::string& reason) {
   seconds_.clear();
   spreads_.clear();
   return plan;
+}
+
+PlanRecord::Seen EqualShares::Seen() const {
+  return {seconds_, spreads_.empty() ? 0.0 : MedianOf(spreads_)};
 }
 
 std::size_t EqualShares::Groups() const {

@@ -26,6 +26,7 @@ class EqualShares final : public Controller {
  private:
   void Look(const StepDone& step);
   std::size_t Groups() const;
+  PlanRecord::Seen Seen() const;
   Plan Decide(const std::string& reason);
   // Of a step, by the probes. 0: a device was not probed, or there are groups with steps of their
   // own length.

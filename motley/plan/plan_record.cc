@@ -62,18 +62,21 @@ std::int64_t PlanRecord::Decide(const StepCost& predicted) {
 
 void PlanRecord::CountStep(std::vector<Note>& notes) {
   ++steps_;
-  const std::int64_t first = std::exchange(unbegun_, 0), last = decision_ - 1;
+  TellUnbegun(decision_ - 1, "replaced before", "replaced_after_steps", notes);
+}
+
+void PlanRecord::TellUnbegun(std::int64_t last, const std::string& fate, const std::string& key,
+                             std::vector<Note>& notes) {
+  const std::int64_t first = std::exchange(unbegun_, 0);
   if (first == 0) return;
-  notes.push_back({"outcome",
-                   first == last
-                       ? fmt::format("decision {} was replaced before its first step", last)
-                       : fmt::format("decisions {} to {} were replaced before their "
-                                     "first step",
-                                     first, last),
-                   {},
-                   {{"decision", static_cast<double>(first)},
-                    {"last_decision", static_cast<double>(last)},
-                    {"replaced_after_steps", 0.0}}});
+  notes.push_back(
+      {"outcome",
+       first == last ? fmt::format("decision {} was {} its first step", last, fate)
+                     : fmt::format("decisions {} to {} were {} their first step", first, last, fate),
+       {},
+       {{"decision", static_cast<double>(first)},
+        {"last_decision", static_cast<double>(last)},
+        {key, 0.0}}});
 }
 
 void PlanRecord::Tell(const Seen& seen, std::vector<Note>& notes) {
@@ -90,12 +93,23 @@ void PlanRecord::GiveUp(const Seen& seen, std::vector<Note>& notes) {
     if (unbegun_ == 0) unbegun_ = decision_;
     return;
   }
-  Note note{"outcome",
-            fmt::format("decision {} was replaced after {} {}", decision_, steps_,
-                        steps_ == 1 ? "step" : "steps"),
-            {},
-            {{"decision", static_cast<double>(decision_)},
-             {"replaced_after_steps", static_cast<double>(steps_)}}};
+  TellShort("was replaced after", "replaced_after_steps", seen, notes);
+}
+
+void PlanRecord::End(const Seen& seen, std::vector<Note>& notes) {
+  if (steps_ == 0) GiveUp({}, notes);
+  TellUnbegun(decision_, "made, and the job ended before", "ended_after_steps", notes);
+  if (!std::exchange(told_, true)) TellShort("stood to the end, for", "ended_after_steps", seen, notes);
+}
+
+void PlanRecord::TellShort(const std::string& fate, const std::string& key, const Seen& seen,
+                           std::vector<Note>& notes) const {
+  Note note{
+      "outcome",
+      fmt::format("decision {} {} {} {}", decision_, fate, steps_,
+                  steps_ == 1 ? "step" : "steps"),
+      {},
+      {{"decision", static_cast<double>(decision_)}, {key, static_cast<double>(steps_)}}};
   NotePrediction(predicted_, note);
   note.message += seen.seconds.empty() ? ", too few to measure it"
                                        : "; so far " + Measured(predicted_, seen, note);

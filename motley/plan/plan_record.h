@@ -46,11 +46,20 @@ class PlanRecord {
   // Another one will take its place. Those that are replaced before their first step, as while
   // devices join one after the other, are told together when a step comes.
   void GiveUp(const Seen& seen, std::vector<Note>& notes);
+  // No further step will come: tells what is left to tell.
+  void End(const Seen& seen, std::vector<Note>& notes);
 
   bool told() const { return told_; }
   std::int64_t steps() const { return steps_; }  // of the present plan
 
  private:
+  // What came of a plan that stood for some steps only: `fate` says how it ended.
+  void TellShort(const std::string& fate, const std::string& key, const Seen& seen,
+                 std::vector<Note>& notes) const;
+  // Decisions up to `last` that no step followed; `fate` says why.
+  void TellUnbegun(std::int64_t last, const std::string& fate, const std::string& key,
+                   std::vector<Note>& notes);
+
   std::int64_t decision_ = 0, steps_ = 0;
   std::int64_t unbegun_ = 0;  // the first one that was replaced before its first step; 0: none
   StepCost predicted_;

@@ -59,6 +59,9 @@ class Executor {
 
   // Copies weights, velocity, buffers and kernel choices into `state`.
   virtual base::Status Capture(TrainState& state) = 0;
+
+  // There will be no further step.
+  virtual void End() = 0;
 };
 
 }  // namespace motley::run

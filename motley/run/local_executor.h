@@ -32,6 +32,7 @@ class LocalExecutor final : public Executor {
   base::Result<Update> Step(const optim::SgdOptions& sgd) override;
   base::Result<Evaluation> Evaluate() override;
   base::Status Capture(TrainState& state) override;
+  void End() override {}
 
  private:
   const TrainOptions& options_;

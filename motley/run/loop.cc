@@ -44,6 +44,7 @@ base::Result<TrainReport> Loop::Run() {
     Emit("run_failed", {{"message", reason.status().message()}});
     return std::move(reason).status();
   }
+  executor_.End();
   MOTLEY_RETURN_IF_ERROR(executor_.Capture(state_));
   state_.seconds = SecondsSoFar();
   state_.epoch_size = executor_.ledger().size();

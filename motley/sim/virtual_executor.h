@@ -110,6 +110,7 @@ class VirtualExecutor final : public run::Executor {
   base::Result<run::Update> Step(const optim::SgdOptions& sgd) override;
   base::Result<run::Evaluation> Evaluate() override;
   base::Status Capture(run::TrainState& state) override;
+  void End() override { Tell(plan::JobEnded{}); }
 
   std::vector<VirtualTotal> totals() const;
   std::int64_t gradient_bytes() const { return gradient_bytes_; }

@@ -25,6 +25,9 @@ constexpr double kLongestDoubt = 6.0;
 constexpr double kHurriedGain = 1.2, kHurriedRestSeconds = 0.5;
 // Trying a device that has no share may cost so much of the time.
 constexpr double kTrySeconds = 10.0, kTryCost = 0.05;
+// A device that is so much slower than its probe has been slowed down. For the fewest joules, a
+// change of speed by so much calls for a new plan.
+constexpr double kSlowed = 1.1;
 // The steps from which an outcome is told.
 constexpr std::int64_t kFirstLook = 10;
 // Of the time to the deadline: the rest is for tests of the model, and for noise. A new plan when
@@ -60,6 +63,10 @@ std::optional<plan::Plan> Balancer::OnEvent(const plan::Event& event) {
     Device* const device = Find(pressed->device);
     if (device != nullptr) device->monitor.Warn(clock_.Now(), pressed->pressure);
     return std::nullopt;  // how much slower it is, its step will tell
+  }
+  if (std::holds_alternative<plan::JobEnded>(event)) {
+    record_.End(Seen(), notes_);
+    return std::nullopt;
   }
   record_.GiveUp(Seen(), notes_);
   std::string reason;
@@ -315,7 +322,7 @@ double Balancer::Gain(const std::vector<double>& paces) const {
       largest = std::max({largest, change, 1.0 / change});
     }
     if (BehindTheDeadline()) return kGain;
-    return largest > 1.1 ? largest : 1.0;
+    return largest > kSlowed ? largest : 1.0;
   }
   const auto best = BestShares(paces);
   if (!best.ok()) return 1.0;
@@ -446,30 +453,38 @@ plan::Plan Balancer::JudgeTrial(const plan::StepDone& step, double ratio, double
   const auto balanced = BestShares(paces);
   const auto group = static_cast<std::size_t>(device.group);
   const std::string needed = Milliseconds(device.curve.At(options_.multiple) * paces[tried]);
-  if (ratio > 0.0 && balanced.ok() && balanced->shares[tried] > 0 &&
-      balanced->seconds[group] * kGain < group_seconds_[group]) {
-    return Decide(paces, fmt::format("{} was tried again and is worth having: {} for {}",
-                                     device.name, needed, FewSamples()));
+  const bool for_energy = options_.objective == Objective::kEnergy;
+  const bool worth_it = for_energy ? ratio * kSlowed < device.pace
+                                   : balanced.ok() && balanced->shares[tried] > 0 &&
+                                         balanced->seconds[group] * kGain < group_seconds_[group];
+  if (ratio > 0.0 && worth_it) {
+    return Decide(paces, fmt::format("{} was tried again and is {}: {} for {}", device.name,
+                                     for_energy ? "faster than it was" : "worth having", needed,
+                                     FewSamples()));
   }
   device.pace = paces[tried];
   device.next_try = NextTry(device);
-  const std::string reason =
-      ratio > 0.0 ? fmt::format(
-                        "{} is still too slow: with {} for {} it would not make steps of {} {:.0f} "
-                        "% shorter",
-                        device.name, needed, FewSamples(), Milliseconds(group_seconds_[group]),
-                        100.0 * (kGain - 1.0))
-                  : fmt::format("{} did nothing in the step in which it was tried", device.name);
+  std::string reason =
+      fmt::format("{} is still too slow: with {} for {} it ", device.name, needed, FewSamples());
+  if (ratio <= 0.0) {
+    reason = fmt::format("{} did nothing in the step in which it was tried", device.name);
+  } else if (for_energy) {
+    reason += "is hardly faster than when it was left out";
+  } else {
+    reason += fmt::format("would not make steps of {} {:.0f} % shorter",
+                          Milliseconds(group_seconds_[group]), 100.0 * (kGain - 1.0));
+  }
   plan::Plan back = NotePlan(before, reason, {planned_seconds_, planned_joules_});
   notes_.back().texts.emplace_back("trial", device.name);
   return back;
 }
 
 std::optional<plan::Plan> Balancer::TryIdle() {
-  if (options_.objective == Objective::kEnergy) return std::nullopt;
   const double now = clock_.Now();
   for (Device& device : devices_) {
     if (device.share > 0 || now < device.next_try) continue;
+    // Left out for its watts, it would not become thriftier by waiting.
+    if (options_.objective == Objective::kEnergy && device.pace < kSlowed) continue;
     if (device.curve.cap < options_.multiple) continue;  // they would not fit into its memory
     Device* largest = &device;                           // of its group
     for (Device& other : devices_) {

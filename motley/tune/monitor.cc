@@ -17,10 +17,10 @@ constexpr double kWarningSeconds = 1.0;
 constexpr double kLongSeconds = 8.0;
 constexpr std::size_t kLongSteps = 16;
 // kTurns within this time or these steps: two times slow and fast again.
-constexpr double kTurnSeconds = 10.0;
+constexpr double kTurnSeconds = 14.0;
 constexpr std::int64_t kTurnSteps = 16;
 // It is steady again when it has not turned for so long.
-constexpr double kSteadySeconds = 2.2;
+constexpr double kSteadySeconds = 3.0;
 constexpr std::int64_t kSteadySteps = 8;
 // More of the time than this without a processor, beyond what is usual, is no accident. Where
 // several devices share a machine, somebody always waits, and the kernel's count goes up and down.

@@ -32,6 +32,7 @@ class Script final : public plan::Controller {
       gone.insert(lost->device);
       return PlanOf(scenes_[now_ - 1]);
     }
+    if (std::holds_alternative<plan::JobEnded>(event)) return std::nullopt;
     steps.push_back(std::get<plan::StepDone>(event));
     if (now_ == scenes_.size() || steps.back().step < scenes_[now_].first) return std::nullopt;
     return Next();

@@ -74,6 +74,7 @@ class Fixed final : public plan::Controller {
       steps.push_back(*done);
       return std::nullopt;
     }
+    if (std::holds_alternative<plan::JobEnded>(event)) return std::nullopt;
     return plan_;
   }
   std::vector<plan::StepDone> steps;

@@ -166,8 +166,10 @@ class Alone final : public plan::Controller {
       }
       return std::nullopt;
     }
+    const auto* joined = std::get_if<plan::DeviceJoined>(&event);
+    if (joined == nullptr) return std::nullopt;
     const int group = static_cast<int>(plan_.shares.size());
-    plan_.shares.push_back({std::get<plan::DeviceJoined>(event).device, kBatch, group});
+    plan_.shares.push_back({joined->device, kBatch, group});
     return plan_;
   }
   static constexpr std::int64_t kBatch = 1;

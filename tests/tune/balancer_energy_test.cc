@@ -83,5 +83,30 @@ TEST(BalancerEnergyTest, MeetsTheDeadlineWhenEveryStepTakesALittleLonger) {
   EXPECT_GT(cluster.now(), 130.0);  // no more haste than it needs
 }
 
+TEST(BalancerEnergyTest, TakesADeviceBackThatWasLeftOutWhileItWasSlow) {
+  BalancerOptions options = EnergyOptions({});
+  options.epochs = 20;
+  ClusterModel cluster(options);
+  cluster.Join("thrifty", {.seconds_per_sample = 0.01, .power = kThrifty});
+  cluster.Join("other", {.seconds_per_sample = 0.01, .power = kThrifty});
+  cluster.RunSteps(20);
+  EXPECT_GT(cluster.ShareOf("other"), 40);
+  cluster["other"].slowdown = 30.0;
+  cluster.RunSeconds(400.0);
+  EXPECT_LE(cluster.ShareOf("other"), 1) << cluster.plan().reason;  // 1: it is being tried
+  cluster["other"].slowdown = 1.0;
+  cluster.RunSeconds(400.0);
+  EXPECT_GT(cluster.ShareOf("other"), 40) << cluster.plan().reason;
+}
+
+TEST(BalancerEnergyTest, NeverTriesADeviceThatIsLeftOutForItsWatts) {
+  ClusterModel cluster(EnergyOptions({}));
+  cluster.Join("thrifty", {.seconds_per_sample = 0.01, .power = kThrifty});
+  cluster.Join("wasteful", {.seconds_per_sample = 0.005, .power = kWasteful});
+  const std::size_t plans = cluster.plans().size();
+  cluster.RunSeconds(100.0);
+  EXPECT_EQ(cluster.plans().size(), plans);
+}
+
 }  // namespace
 }  // namespace motley::tune

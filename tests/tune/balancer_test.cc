@@ -137,7 +137,7 @@ TEST(BalancerTest, SeesThroughNoise) {
 
 TEST(BalancerTest, DoesNotFollowASpeedThatGoesUpAndDown) {
   for (const std::int64_t batch : {70, 700}) {
-    for (const double period : {0.5, 1.0, 1.4, 2.0}) {
+    for (const double period : {0.5, 1.0, 1.4, 2.0, 2.4, 2.8}) {
       const std::string which = fmt::format("{} samples, every {} s", batch, period);
       ThreeDevices cluster({.batch = batch});
       const auto alternate = [&](double now) {
@@ -147,7 +147,8 @@ TEST(BalancerTest, DoesNotFollowASpeedThatGoesUpAndDown) {
       const std::size_t plans = cluster.plans().size();
       cluster.RunSeconds(60.0, alternate);
       const std::size_t settled = cluster.plans().size();
-      EXPECT_LE(settled - plans, 4U) << which;
+      // What turns more slowly takes longer to know.
+      EXPECT_LE(settled - plans, period > 2.0 ? 6U : 4U) << which;
       cluster.RunSeconds(30.0, alternate);
       EXPECT_LE(cluster.plans().size() - settled, 1U) << which;
       // It is taken for less than it is at its best.

@@ -37,6 +37,7 @@ class ClusterModel {
   // Known to the balancer from now on, by the curve of its probe at full speed.
   void Join(const std::string& name, const ModelDevice& device);
   void Lose(const std::string& name, const std::string& reason);
+  void End() { Tell(plan::JobEnded{}); }
   ModelDevice& operator[](const std::string& name) { return devices_.at(name); }
 
   void Step();

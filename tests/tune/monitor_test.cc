@@ -203,7 +203,7 @@ TEST(MonitorTest, TakesAnUnsteadyDeviceAsItIsOnceItHasKeptItsSpeed) {
     See(monitor, now, 5, 3.0);
   }
   ASSERT_TRUE(monitor.Unsteady());
-  See(monitor, now, 20, 1.0);
+  See(monitor, now, 28, 1.0);
   EXPECT_TRUE(monitor.Unsteady());
   See(monitor, now, 7, 1.0);
   EXPECT_FALSE(monitor.Unsteady());
@@ -252,7 +252,7 @@ class PlainMonitor {
   void Forget() { seen_.clear(); }
   bool Unsteady() const {
     if (turns_.size() < 4) return false;
-    return now_ - turns_.back().first < 2.2 || steps_ - turns_.back().second < 8;
+    return now_ - turns_.back().first < 3.0 || steps_ - turns_.back().second < 8;
   }
   // Of an unsteady device.
   std::optional<double> Mean() const {
@@ -271,7 +271,7 @@ class PlainMonitor {
     }
     const double further = rising_ ? std::max(extreme_, ratio) : std::min(extreme_, ratio);
     extreme_ = turned ? ratio : further;
-    while (!turns_.empty() && now - turns_.front().first > 10.0 &&
+    while (!turns_.empty() && now - turns_.front().first > 14.0 &&
            steps_ - turns_.front().second > 16) {
       turns_.pop_front();
     }
