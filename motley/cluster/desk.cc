@@ -23,7 +23,7 @@ constexpr double kNoPressure = 0.1;
 constexpr int kMaxTimings = 1024, kMaxSpans = 1 << 16;
 constexpr std::size_t kMaxComplaint = 4096, kMaxCertificate = 16 << 10;
 constexpr std::int64_t kMaxPrivate = std::int64_t{1} << 30;  // products of two still fit
-constexpr std::size_t kSampleBytes = 256 << 10;  // of one message
+constexpr std::size_t kSampleBytes = 256 << 10;              // of one message
 constexpr std::int64_t kLabelsPerMessage = 1 << 16;
 // A stranger who knocks all day must not fill the disk with refusals.
 constexpr double kRefusalBurst = 50.0, kRefusalsPerSecond = 1.0;
@@ -351,7 +351,8 @@ base::Status Desk::Receive(const SessionPtr& session, const proto::Part& part) {
 
 void Desk::ExpectUpload(const StepKey& key, const std::string& from) {
   const std::lock_guard lock(upload_mutex_);
-  Upload upload{.key = key, .from = from, .model = {}, .velocity = {}, .seen_model = {}, .seen_velocity = {}};
+  Upload upload{
+      .key = key, .from = from, .model = {}, .velocity = {}, .seen_model = {}, .seen_velocity = {}};
   upload.model.resize(static_cast<std::size_t>(model_.parts().floats()));
   upload.velocity.resize(model_.velocity().size());
   upload.seen_model.resize(static_cast<std::size_t>(model_.parts().count()));
