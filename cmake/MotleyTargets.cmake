@@ -23,24 +23,26 @@ endfunction()
 add_custom_target(sanitize_tests)  # ASan
 add_custom_target(threads_tests)   # TSan
 
-# motley_test(NAME SOURCES … DEPS … [LABELS …] [TIMEOUT seconds] [WHOLE]): one GoogleTest program;
+# motley_test(NAME SOURCES … DEPS … [LABELS …] [TIMEOUT seconds] [WHOLE] [BUSY]): a GoogleTest program;
 # every case becomes a CTest test. Labels: root, data, torch, sanitize, threads, kernels.
 #
 # Programs that start slowly become one CTest test as a whole: those that are WHOLE because they
 # load LibTorch, and under a sanitizer all of them, where every process of cluster_test makes its
-# data and chooses its kernels for seconds before it tests anything.
+# data and chooses its kernels for seconds before it tests anything. BUSY: its own loops take long.
 function(motley_test name)
-  cmake_parse_arguments(ARG "WHOLE" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "WHOLE;BUSY" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE
     ${ARG_DEPS} GTest::gtest GTest::gtest_main motley_warnings motley_sanitizers)
-  # Nobody waits for a test's own code, but everybody for the compiler: a quarter less. ASan's
-  # preset optimises even less.
-  if(NOT MOTLEY_SANITIZE STREQUAL "address")
+  # Nobody waits for a test's own code, but everybody for the compiler. ThreadSanitizer's code would
+  # be too slow.
+  if(ARG_BUSY OR MOTLEY_SANITIZE STREQUAL "thread")
     target_compile_options(${name} PRIVATE -O1)
+  else()
+    target_compile_options(${name} PRIVATE -O0)
   endif()
   foreach(source ${ARG_SOURCES})
     set_property(GLOBAL APPEND PROPERTY MOTLEY_TEST_SOURCES "${CMAKE_CURRENT_SOURCE_DIR}/${source}")
