@@ -15,7 +15,7 @@
 namespace motley::cluster {
 namespace {
 
-constexpr double kLeaveSeconds = 30.0;
+constexpr double kLeaveSeconds = 30.0, kHandOverSeconds = 300.0;
 constexpr double kFarewellSeconds = 1.0;
 constexpr auto kLook = std::chrono::milliseconds(50);
 
@@ -159,9 +159,9 @@ std::optional<proto::Order> Member::NextOrder() {
       report.mutable_leave();
       reports_.Push(std::move(report));
     }
-    if (leave_deadline_ > 0.0 && clock_.Now() > leave_deadline_) return std::nullopt;
     if (!orders_.empty()) break;
     if (lost_) return std::nullopt;
+    if (leave_deadline_ > 0.0 && clock_.Now() > leave_deadline_) return std::nullopt;
     changed_.wait_for(lock, kLook);
   }
   proto::Order order = std::move(orders_.front());
@@ -462,6 +462,8 @@ base::Status Member::Save(const proto::Order& order) {
   };
   send(proto::ARRAY_MODEL, model_, parts_->count());
   send(proto::ARRAY_VELOCITY, velocity_, parts_->parameter_parts());
+  // The last one goes when the model is there, and nobody else has it.
+  if (leave_deadline_ > 0.0) leave_deadline_ = clock_.Now() + kHandOverSeconds;
   ReportDone(order, {}, 0.0);
   return {};
 }

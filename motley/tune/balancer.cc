@@ -462,7 +462,8 @@ plan::Plan Balancer::JudgeTrial(const plan::StepDone& step, double ratio, double
                                      for_energy ? "faster than it was" : "worth having", needed,
                                      FewSamples()));
   }
-  device.pace = paces[tried];
+  // For energy, what it is compared with next time is what it was left out for.
+  device.pace = for_energy ? std::max(device.pace, paces[tried]) : paces[tried];
   device.next_try = NextTry(device);
   std::string reason =
       fmt::format("{} is still too slow: with {} for {} it ", device.name, needed, FewSamples());

@@ -163,9 +163,14 @@ TEST_P(ReductionTest, TheLastWorkerLeavesTheModelBehindWhenItLeaves) {
     return base::Status();
   });
   cluster.AddWorker({.name = "first", .make_device = slow});
+  const std::jthread next([&](const std::stop_token& stop) {
+    while (cluster.CountTold("left;") == 0 && !stop.stop_requested()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    cluster.AddWorker({.name = "second"});
+  });
   const auto report = cluster.Run([&](std::int64_t step) {
     if (step == 3) cluster.Leave(0);
-    if (step == 4) cluster.AddWorker({.name = "second"});
   });
   ASSERT_TRUE(report.ok()) << report.status().ToString();
   ExpectSame(report->state, OnOneDevice({}));

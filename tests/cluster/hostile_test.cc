@@ -328,7 +328,7 @@ TEST(StateTest, AModelWithAPartThatComesTwiceIsRefused) {
     const std::jthread working([&] {
       stranger.Pretend([&](const proto::Order& order) {
         // The other one has joined before the last step.
-        if (order.has_train()) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        if (order.has_train()) std::this_thread::sleep_for(std::chrono::milliseconds(500));
         if (!order.has_save()) return;
         const std::lock_guard lock(mutex);
         model.set_generation(order.generation());

@@ -99,6 +99,21 @@ TEST(BalancerEnergyTest, TakesADeviceBackThatWasLeftOutWhileItWasSlow) {
   EXPECT_GT(cluster.ShareOf("other"), 40) << cluster.plan().reason;
 }
 
+TEST(BalancerEnergyTest, TakesADeviceBackThatRecoversLittleByLittle) {
+  BalancerOptions options = EnergyOptions({});
+  options.epochs = 200;
+  ClusterModel cluster(options);
+  cluster.Join("thrifty", {.seconds_per_sample = 0.01, .power = kThrifty});
+  cluster.Join("other", {.seconds_per_sample = 0.01, .power = kThrifty});
+  cluster["other"].slowdown = 30.0;
+  cluster.RunSeconds(400.0);
+  EXPECT_LE(cluster.ShareOf("other"), 1) << cluster.plan().reason;
+  for (double& slow = cluster["other"].slowdown; slow > 1.0; slow *= 0.96) cluster.RunSeconds(15.0);
+  cluster["other"].slowdown = 1.0;
+  cluster.RunSeconds(100.0);
+  EXPECT_GT(cluster.ShareOf("other"), 40) << cluster.plan().reason;
+}
+
 TEST(BalancerEnergyTest, NeverTriesADeviceThatIsLeftOutForItsWatts) {
   ClusterModel cluster(EnergyOptions({}));
   cluster.Join("thrifty", {.seconds_per_sample = 0.01, .power = kThrifty});
