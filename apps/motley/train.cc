@@ -1,5 +1,6 @@
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,6 +18,7 @@
 #include "apps/motley/train_plan.h"
 #include "motley/base/clock.h"
 #include "motley/energy/meter.h"
+#include "motley/engine/device.h"
 #include "motley/run/trainer.h"
 #include "motley/telemetry/summary.h"
 
@@ -37,24 +39,61 @@ class EnergyAccount {
       meter_ = std::move(meter).value();
     }
   }
-  // Counters wrap around unless somebody looks at them now and then.
-  void Look() {
-    if (meter_ == nullptr) return;
-    if (const auto joules = meter_->Joules(); joules.ok()) joules_ = *joules;
+  // What the meter counts between these two is busy.
+  void BeginStep() {
+    Look();
+    before_ = joules_;
+  }
+  void EndStep() {
+    Look();
+    if (before_) busy_ += *joules_ - *before_;
   }
   void Fill(const run::TrainState& state, telemetry::DeviceSummary& account) {
     EstimateEnergy(power_, state.compute_seconds, state.seconds - state.compute_seconds, account);
     if (power_) return;
     Look();
     if (!joules_) return;
-    account.joules_busy = *joules_;
+    account.joules_busy = busy_;
+    account.joules_idle = *joules_ - busy_;
     account.energy_source = std::string(meter_->source());
   }
 
  private:
+  void Look() {
+    if (meter_ == nullptr) return;
+    if (const auto joules = meter_->Joules(); joules.ok()) joules_ = *joules;
+  }
+
   const std::optional<plan::PowerProfile> power_;
   std::unique_ptr<energy::Meter> meter_;
-  std::optional<double> joules_;
+  std::optional<double> joules_, before_;
+  double busy_ = 0.0;
+};
+
+// Tells an account when a device computes a step.
+class AccountedDevice final : public engine::Device {
+ public:
+  AccountedDevice(engine::Device& device, EnergyAccount& account)
+      : device_(device), account_(account) {}
+  const graph::Graph& graph() const override { return device_.graph(); }
+  std::string kind() const override { return device_.kind(); }
+  bool pauses() const override { return device_.pauses(); }
+  Result<engine::StepResult> Step(const engine::StepRequest& request) override {
+    account_.BeginStep();
+    auto result = device_.Step(request);
+    account_.EndStep();
+    return result;
+  }
+  Result<engine::StepResult> Forward(const engine::ForwardRequest& request) override {
+    return device_.Forward(request);
+  }
+  std::map<std::string, std::string> kernel_choices() const override {
+    return device_.kernel_choices();
+  }
+
+ private:
+  engine::Device& device_;
+  EnergyAccount& account_;
 };
 
 Result<int> Run(const TrainPlan& plan, const Environment& environment, bool json,
@@ -73,13 +112,9 @@ Result<int> Run(const TrainPlan& plan, const Environment& environment, bool json
                           ActiveRun::Begin(plan, "motley train", view));
   const Job::Device wanted = DevicesOf(plan.resolved.job).front();
   EnergyAccount energy(wanted, plan.sysfs, clock);
-  run::Trainer::Hooks hooks = active->hooks();
-  hooks.on_step = [&, show = hooks.on_step](const run::Progress& progress) {
-    energy.Look();
-    show(progress);
-  };
-  auto ended =
-      run::Trainer(options, *device, plan.prepared.data, clock).Run(BeginningOf(plan), hooks);
+  AccountedDevice accounted(*device, energy);
+  auto ended = run::Trainer(options, accounted, plan.prepared.data, clock)
+                   .Run(BeginningOf(plan), active->hooks());
   if (!ended.ok()) return active->Failed(ended.status());
   const run::TrainReport& report = *ended;
   telemetry::DeviceSummary account{.name = wanted.name,

@@ -146,6 +146,12 @@ void Link::Show(const google::protobuf::MessageLite& message) const {
   if (on_sent_) on_sent_(message.SerializeAsString());
 }
 
+void Link::Show(std::span<const float> floats) const {
+  if (!on_sent_) return;
+  const auto bytes = std::as_bytes(floats);
+  on_sent_({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+}
+
 base::Result<proto::JoinReply> Link::Join(const proto::JoinRequest& request) {
   Show(request);
   grpc::ClientContext context;

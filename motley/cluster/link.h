@@ -7,6 +7,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -34,6 +35,8 @@ class Link : public std::enable_shared_from_this<Link> {
   void Prepare(grpc::ClientContext& context) const;
   // To WorkerOptions::on_sent: before every message, those of streams included.
   void Show(const google::protobuf::MessageLite& message) const;
+  // The same for what goes to other workers without being a message.
+  void Show(std::span<const float> floats) const;
   proto::Cluster::Stub& control() { return *control_; }
   proto::Cluster::Stub& bulk() { return *bulk_; }
 

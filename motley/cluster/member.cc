@@ -386,6 +386,7 @@ void Member::Announce(const StepKey& key, std::int64_t offset, std::int64_t coun
     if (samples > 0 && offset < static_cast<std::int64_t>(parameters_)) {
       squared_ += plan::SquaredNorm(piece);
     }
+    link_->Show(piece);
     reducer_->Announce(offset, count);
     return;
   }

@@ -55,8 +55,8 @@ struct WorkerOptions {
   double retry_seconds = 120.0;
   std::function<void(const std::string& message)> on_note;  // one line for people
   // Every message that this worker sends, as it is before encryption, from any thread. For those
-  // who want to see for themselves what leaves the machine. Without what Gloo sends inside of a
-  // group: sums of gradients, and nothing else is given to it.
+  // who want to see for themselves what leaves the machine. Of what goes by Gloo, this worker's own
+  // gradient as it is given to it; what it passes on are sums with those of others.
   std::function<void(std::string_view bytes)> on_sent;
 };
 

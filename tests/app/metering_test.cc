@@ -109,6 +109,9 @@ TEST_F(MeteredProgramTest, OneDeviceHasWhatTheMeterCounted) {
   EXPECT_LE(summary.at("joules"), drawn_);
   const auto& device = summary.at("devices")[0];
   EXPECT_EQ(device.at("energy_source"), "measured: rapl");
+  EXPECT_GT(device.at("joules_busy"), 0.0);
+  EXPECT_NEAR(device.at("joules_busy").get<double>() + device.at("joules_idle").get<double>(),
+              device.at("joules").get<double>(), 1e-6);
   EXPECT_NEAR(summary.at("joules_per_sample").get<double>() * 8000,
               summary.at("joules").get<double>(), 1e-6);
 }

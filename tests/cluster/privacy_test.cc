@@ -184,14 +184,44 @@ const std::vector<std::string>& Classes() {
   return classes;
 }
 
-TEST(PrivacyTest, NoPrivateSampleIsInAnyMessageAndTheSearchWouldFindIt) {
+// How gradients travel: through the server, by Gloo, or to the worker that holds the other range.
+enum class Way { kServer, kGloo, kShards };
+
+class EveryWayTest : public testing::TestWithParam<Way> {
+ protected:
+  static TestCluster::Options Options(const SmallJob& job) {
+    TestCluster::Options options;
+    options.job = job;
+    options.gloo = GetParam() == Way::kGloo;
+    options.shards = GetParam() == Way::kShards ? 2 : 1;
+    options.min_workers = 2;
+    options.shares = {1, 2};
+    return options;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Ways, EveryWayTest,
+                         testing::Values(Way::kServer, Way::kGloo, Way::kShards),
+                         [](const auto& param_info) {
+                           switch (param_info.param) {
+                             case Way::kServer:
+                               return "ByTheServer";
+                             case Way::kGloo:
+                               return "ByGloo";
+                             case Way::kShards:
+                               break;
+                           }
+                           return "ByShards";
+                         });
+
+TEST_P(EveryWayTest, NoPrivateSampleIsInAnyMessageAndTheSearchWouldFindIt) {
   // Two classes only on each of them.
   const PrivateFolder a(1, 24, {Classes()[0], Classes()[1]}),
       b(2, 16, {Classes()[7], Classes()[3]});
   const SmallJob job{.train = 60, .test = 20, .batch = 20, .epochs = 2, .augment = true};
   Tap tap;
   Counts counts_a, counts_b;
-  TestCluster cluster({.job = job, .min_workers = 2, .shares = {1, 2}});
+  TestCluster cluster(Options(job));
   cluster.AddWorker({.name = "a",
                      .make_device = DeviceWith({}, counts_a.Hook()),
                      .private_data = a.spec(),
@@ -244,10 +274,10 @@ TEST(PrivacyTest, NoPrivateSampleIsInAnyMessageAndTheSearchWouldFindIt) {
 }
 
 // A leak through everything that lies between a device and the network.
-TEST(PrivacyTest, ASampleThatADeviceHidesInItsGradientIsFoundInWhatItsWorkerSends) {
+TEST_P(EveryWayTest, ASampleThatADeviceHidesInItsGradientIsFoundInWhatItsWorkerSends) {
   const PrivateFolder folder(3, 24, {Classes()[0], Classes()[1]});
   Tap tap;
-  TestCluster cluster({.job = {.train = 60, .test = 20, .batch = 20, .augment = true}});
+  TestCluster cluster(Options({.train = 60, .test = 20, .batch = 20, .augment = true}));
   const auto hide = [](const engine::StepRequest& request) {
     const auto& ids = request.batch->ids;
     const auto own = std::find_if(ids.begin(), ids.end(), data::IsPrivate);
@@ -259,6 +289,7 @@ TEST(PrivacyTest, ASampleThatADeviceHidesInItsGradientIsFoundInWhatItsWorkerSend
                      .make_device = DeviceWith({}, hide),
                      .private_data = folder.spec(),
                      .on_sent = tap.Hook()});
+  cluster.AddWorker({.name = "b"});
   ASSERT_TRUE(cluster.Run().ok());
   Search search;
   LookFor(folder, *FirstGlyphs(1, 1).train, cluster.train_options().train_transform, search);
