@@ -301,6 +301,7 @@ Result<int> ClusterRun::Run() {
   std::list<OwnDevice> devices;
   for (cluster::WorkerOptions& worker : workers) {
     worker.channel = coordinator->InProcessChannel();
+    worker.devices_here = static_cast<int>(workers.size());
     MOTLEY_ASSIGN_OR_RETURN(worker.token, IssueToken(folder, options.tls, kOwnTokenHours));
     worker.on_note = [this, name = worker.name](const std::string& message) {
       view.Line(fmt::format("{}: {}", name, message));

@@ -51,6 +51,10 @@ std::string Sentence(const json& event) {
     }
     words += what + (before.empty() ? after : fmt::format("{} became {}", before, after));
     if (seconds > 0.0) words += fmt::format("; predicted {:.4g} s per step", seconds);
+    if (event.contains("predicted_exchange_seconds")) {
+      words += fmt::format("; predicted up to {:.4g} s of a step for the exchange",
+                           Number(event, "predicted_exchange_seconds"));
+    }
     return words;
   }
   if (name == "rolled_back") {

@@ -137,7 +137,9 @@ std::vector<run::Pools::Device> Coordinator::Impl::PlannedDevices(
   for (const SessionPtr& member : members) {
     devices.push_back({member->name, 0});
     for (const plan::Share& share : plan_.shares) {
-      if (share.device == member->name) devices.back().share = share.samples;
+      if (share.device != member->name) continue;
+      devices.back().share = share.samples;
+      devices.back().most = share.most;
     }
     // With other private samples than those that this epoch counts with, it waits for the next.
     const auto counted =
@@ -179,6 +181,8 @@ bool Coordinator::Impl::Begin(int number, Group& group, const optim::SgdOptions&
   const auto take = [&](run::Pools& pools, int which, const Group& whose) {
     return pools.Take(PlannedBatch(which), multiple, PlannedDevices(whose.members), groups());
   };
+  const std::int64_t possible =
+      std::min(PlannedBatch(number), pools_.ReachableBy(PlannedDevices(group.members)));
   group.parts = take(pools_, number, group);
   if (SamplesOf(group.parts) == 0) return false;
   group.busy = true;
@@ -192,6 +196,8 @@ bool Coordinator::Impl::Begin(int number, Group& group, const optim::SgdOptions&
   group.limit = group.began + group.allowed;
   optim::SgdOptions sgd = wanted;
   sgd.learning_rate *= static_cast<float>(plan_.learning_rate_factor);
+  // Below 1 where memory is too small for the private samples of a whole step.
+  sgd.learning_rate *= static_cast<float>(SamplesOf(group.parts)) / static_cast<float>(possible);
   if (plan_.momentum) sgd.momentum = static_cast<float>(*plan_.momentum);
   BeginReduction(number, group, sgd);
   if (head_ != nullptr) {

@@ -141,6 +141,7 @@ base::Status Member::Probe() {
                           .seconds = options_.probe_seconds,
                           .cache = options_.probe_cache,
                           .key = {},
+                          .devices_here = options_.devices_here,
                           .cancel = &cancel_,
                           .on_progress = options_.on_note};
   const int threads =

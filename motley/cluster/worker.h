@@ -46,6 +46,7 @@ struct WorkerOptions {
   // How fast the device is, measured at joining; 0: it is not, and all shares start equal.
   double probe_seconds = 2.0;
   std::filesystem::path probe_cache;
+  int devices_here = 1;  // workers of this process, which share its memory
   // A copy of the job's data, if there is one: a dataset as in a job file; empty: what the job
   // itself names, if it is here. Another content, or none: samples come from the coordinator.
   std::string data;

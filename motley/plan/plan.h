@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "motley/plan/speed_curve.h"
+
 namespace motley::plan {
 
 // How many samples of a full batch a device gets; 0: it stays a member and waits.
@@ -14,6 +16,7 @@ struct Share {
   std::int64_t samples = 0;
   // Devices of one group make a step together; groups do not wait for each other.
   int group = 0;
+  std::int64_t most = kNoCap;  // that its memory holds, whatever its private samples demand
   bool operator==(const Share&) const = default;
 };
 

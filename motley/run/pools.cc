@@ -48,6 +48,28 @@ void Settle(std::int64_t wanted, std::int64_t multiple, const std::vector<std::i
   }
 }
 
+std::int64_t RoomOf(const Pools::Device& device, std::int64_t multiple) {
+  return std::max(multiple, device.most / multiple * multiple);
+}
+
+// Moves what is more than a device has room for to others, in the proportions of their shares; what
+// nobody has room for is taken off.
+void KeepToRoom(const std::vector<std::int64_t>& room, std::span<const Pools::Device> devices,
+                std::int64_t multiple, std::vector<std::int64_t>& samples) {
+  while (true) {
+    std::int64_t excess = 0;
+    std::vector<std::int64_t> weights(samples.size());
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      excess += std::max<std::int64_t>(0, samples[i] - room[i]);
+      samples[i] = std::min(samples[i], room[i]);
+      if (samples[i] < room[i]) weights[i] = std::max<std::int64_t>(1, devices[i].share);
+    }
+    if (excess == 0 || Sum(weights) == 0) return;
+    const std::vector<std::int64_t> moved = plan::Apportion(excess, weights, multiple);
+    for (std::size_t i = 0; i < samples.size(); ++i) samples[i] += moved[i];
+  }
+}
+
 }  // namespace
 
 Pools::Pools(data::Ledger ledger, std::int64_t public_size, std::vector<PrivatePool> pools)
@@ -70,6 +92,15 @@ data::Ledger::Range Pools::RangeOf(const std::string& device) const {
   return {begin, begin};
 }
 
+std::int64_t Pools::ReachableBy(std::span<const Device> devices) const {
+  std::int64_t samples = ledger_.FreeWithin(0, public_size_);
+  for (const Device& device : devices) {
+    const auto [begin, end] = RangeOf(device.name);
+    samples += ledger_.FreeWithin(begin, end);
+  }
+  return samples;
+}
+
 std::vector<Pools::Part> Pools::Take(std::int64_t batch, std::int64_t multiple,
                                      std::span<const Device> devices, std::int64_t groups) {
   MOTLEY_CHECK(batch > 0 && multiple > 0 && groups > 0 && !devices.empty(),
@@ -80,8 +111,7 @@ std::vector<Pools::Part> Pools::Take(std::int64_t batch, std::int64_t multiple,
     const auto [begin, end] = RangeOf(devices[i].name);
     own[i] = ledger_.FreeWithin(begin, end);
   }
-  const std::int64_t reachable = open + Sum(own);
-  const std::int64_t total = std::min(batch, reachable);
+  const std::int64_t total = std::min(batch, open + Sum(own));
   if (total == 0) return std::vector<Part>(devices.size());
 
   // Of the epoch, and of what is left of it: what will come to these devices.
@@ -108,6 +138,12 @@ std::vector<Pools::Part> Pools::Take(std::int64_t batch, std::int64_t multiple,
   const std::int64_t wanted =
       std::clamp(Sum(secret), std::max<std::int64_t>(0, total - open), total);
   Settle(wanted, multiple, own, secret);
+  std::vector<std::int64_t> room(devices.size());  // for public ones
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    const std::int64_t all_of_it = RoomOf(devices[i], multiple);
+    secret[i] = std::min(secret[i], all_of_it);
+    room[i] = all_of_it - secret[i];
+  }
 
   std::vector<std::int64_t> weights(devices.size());
   for (std::size_t i = 0; i < devices.size(); ++i) {
@@ -118,8 +154,9 @@ std::vector<Pools::Part> Pools::Take(std::int64_t batch, std::int64_t multiple,
     for (std::size_t i = 0; i < devices.size(); ++i) weights[i] = devices[i].share;
   }
   if (Sum(weights) == 0) std::fill(weights.begin(), weights.end(), 1);
-  const std::vector<std::int64_t> from_public =
+  std::vector<std::int64_t> from_public =
       plan::Apportion(std::min(open, total - Sum(secret)), weights, multiple);
+  KeepToRoom(room, devices, multiple, from_public);
 
   std::vector<Part> parts(devices.size());
   for (std::size_t i = 0; i < devices.size(); ++i) {

@@ -8,6 +8,7 @@
 
 #include "motley/base/status.h"
 #include "motley/data/ledger.h"
+#include "motley/plan/speed_curve.h"
 
 namespace motley::run {
 
@@ -32,7 +33,8 @@ class Pools {
 
   struct Device {
     std::string name;
-    std::int64_t share = 0;  // of a full batch
+    std::int64_t share = 0;            // of a full batch
+    std::int64_t most = plan::kNoCap;  // that its memory holds
   };
   // What one device gets, in the order in which it computes it. Positions of the ledger.
   struct Part {
@@ -45,9 +47,13 @@ class Pools {
   // The next samples for these devices, `batch` in all, or what is left that they can reach: then
   // less, and nothing at the end. Public shares are multiples of `multiple` as far as possible.
   // With several groups, these devices are one of them and will see one part of `groups` of what is
-  // public.
+  // public. Nobody gets more than `most`, rounded down to a multiple but not to 0: the step has
+  // fewer samples when the others cannot take the rest.
   std::vector<Part> Take(std::int64_t batch, std::int64_t multiple, std::span<const Device> devices,
                          std::int64_t groups = 1);
+  // What is left of the epoch for these devices. A step with less than that and than the batch is
+  // one that their memory has made smaller.
+  std::int64_t ReachableBy(std::span<const Device> devices) const;
   // Commits the samples of a part that were done, as sorted ranges of its samples, and gives back
   // the rest. Refuses other ranges, and has then done nothing.
   base::Status Commit(const Part& part,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -65,10 +66,15 @@ base::Result<double> TimeStep(engine::Device& device, Material& material, const 
   return result.seconds;
 }
 
+// What one of the devices here may take of the memory that is left.
+double FreeForOne(const ProbeOptions& options) {
+  return kMemoryPart * FreeBytes(options.root) / options.devices_here;
+}
+
 // The samples that fit when those of `size` are in memory and each more takes so many bytes.
 std::int64_t MemoryCap(std::int64_t size, double bytes_per_sample, const ProbeOptions& options) {
   if (bytes_per_sample <= 0.0) return plan::kNoCap;
-  const double possible = kMemoryPart * FreeBytes(options.root) / bytes_per_sample;
+  const double possible = FreeForOne(options) / bytes_per_sample;
   if (!(possible < static_cast<double>(options.batch))) return plan::kNoCap;
   return size + static_cast<std::int64_t>(possible);
 }
@@ -86,12 +92,19 @@ std::vector<std::int64_t> SizesOf(const ProbeOptions& options) {
   return sizes;
 }
 
+// Held by the one device of this process that takes memory.
+std::mutex& GrowingMutex() {
+  static std::mutex mutex;
+  return mutex;
+}
+
 base::Result<Probed> Measure(engine::Device& device, const ProbeOptions& options,
                              const base::Clock& clock) {
   Probed probed;
   const std::vector<std::int64_t> sizes = SizesOf(options);
   double began = clock.Now();
-  double last_seconds = 0.0, first_bytes = 0.0;
+  double last_seconds = 0.0;
+  double grown = 0.0;                // bytes, since the smallest size
   std::int64_t fits = plan::kNoCap;  // by the memory that is left
   std::optional<Material> material;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
@@ -105,9 +118,16 @@ base::Result<Probed> Measure(engine::Device& device, const ProbeOptions& options
     if (options.on_progress) {
       options.on_progress(fmt::format("probing this device: {} samples at once", sizes[i]));
     }
+    // What the process grows by belongs to the device that takes its first step of a size now.
+    const double asked = clock.Now();
+    std::unique_lock growing(GrowingMutex());
+    began += clock.Now() - asked;
+    const double before = ResidentBytes(options.root);
     material.emplace(device.graph(), sizes[i]);
     const data::Batch batch = material->Take(sizes[i]);
     const auto warm = TimeStep(device, *material, batch, options.cancel);
+    if (i > 0) grown += ResidentBytes(options.root) - before;
+    growing.unlock();
     if (!warm.ok()) {
       // Too large for its memory: smaller ones are known to work.
       if (warm.status().code() != base::Code::kUnavailable || i < 2) return warm.status();
@@ -123,11 +143,7 @@ base::Result<Probed> Measure(engine::Device& device, const ProbeOptions& options
       probed.timings.push_back({sizes[i], std::max(last_seconds, 1e-9)});
       if (round >= 1 && clock.Now() - began > 2.0 * options.seconds) break;
     }
-    if (i == 0) {
-      first_bytes = ResidentBytes(options.root);
-      continue;
-    }
-    const double grown = ResidentBytes(options.root) - first_bytes;
+    if (i == 0) continue;
     probed.bytes_per_sample = std::max(0.0, grown / static_cast<double>(sizes[i] - sizes[0]));
     fits = MemoryCap(sizes[i], probed.bytes_per_sample, options);
   }
@@ -183,7 +199,7 @@ base::Result<bool> Verify(engine::Device& device, Probed& cached, const ProbeOpt
   for (const plan::Timing& timing : cached.timings) {
     if (timing.samples > largest) return false;
   }
-  const double free = kMemoryPart * FreeBytes(options.root);
+  const double free = FreeForOne(options);
   std::int64_t size = cached.timings.front().samples;
   for (const plan::Timing& timing : cached.timings) {
     const bool fits = cached.bytes_per_sample * static_cast<double>(timing.samples) <= free;
@@ -229,6 +245,10 @@ base::Result<Probed> Probe(engine::Device& device, const ProbeOptions& options,
   }
   MOTLEY_ASSIGN_OR_RETURN(Probed probed, Measure(device, options, clock));
   if (!options.cache.empty()) {
+    // Other devices of this process may have written theirs meanwhile.
+    static std::mutex writing;
+    const std::lock_guard lock(writing);
+    cache = ReadCache(options.cache);
     cache[options.key] = ToJson(probed);
     std::error_code error;
     std::filesystem::create_directories(options.cache.parent_path(), error);

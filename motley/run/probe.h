@@ -23,7 +23,8 @@ struct ProbeOptions {
   // verified with a few steps, and measured anew when these do not fit it; how many samples fit
   // into memory is always told for the memory that there is now. Empty: no cache.
   std::filesystem::path cache;
-  std::string key;  // machine, net, version, threads
+  std::string key;       // machine, net, version, threads
+  int devices_here = 1;  // that share the memory of this process, this one included
   const std::atomic<bool>* cancel = nullptr;
   std::function<void(const std::string& message)> on_progress;  // may be empty
   std::filesystem::path root = "/";                             // of /proc and /sys, but in tests
@@ -43,6 +44,7 @@ std::string ProbeKey(const engine::Device& device, std::int64_t batch, std::int6
 
 // Times steps of several sizes on made-up samples, smallest first, each size at least twice: what a
 // device's speed curve is fitted to. The first step of a size does not count, because it compiles.
+// Several devices of a process may be probed at once: each is charged for the memory that it takes.
 base::Result<Probed> Probe(engine::Device& device, const ProbeOptions& options,
                            const base::Clock& clock);
 

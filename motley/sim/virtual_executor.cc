@@ -182,7 +182,8 @@ void VirtualExecutor::TakePlan(plan::Plan plan) {
     Group& group =
         groups_[static_cast<std::size_t>(found == shares.end() ? 0 : found->second->group)];
     group.members.push_back(i);
-    group.planned.push_back({name, samples});
+    group.planned.push_back(
+        {name, samples, found == shares.end() ? plan::kNoCap : found->second->most});
     group.batch += samples;
   }
   // Without any share the only group computes as it can.
@@ -237,6 +238,7 @@ void VirtualExecutor::TakeSamples(int number, Flight& flight) {
     for (const run::Pools::Device& device : group.planned) samples.push_back(device.share);
     if (!whole) samples = plan::Apportion(taken, samples, options_.multiple);
   } else {
+    flight.possible = std::min(batch, pools_.ReachableBy(group.planned));
     flight.parts = pools_.Take(batch, options_.multiple, group.planned, groups);
     for (const run::Pools::Part& part : flight.parts) samples.push_back(part.samples());
   }
@@ -326,8 +328,10 @@ base::Status VirtualExecutor::ComputeGradient(std::span<const data::Batch> batch
   return {};
 }
 
-optim::SgdOptions VirtualExecutor::OfPlan(optim::SgdOptions wanted) const {
+optim::SgdOptions VirtualExecutor::OfPlan(optim::SgdOptions wanted, const Flight& flight) const {
   wanted.learning_rate *= static_cast<float>(plan_.learning_rate_factor);
+  wanted.learning_rate *=
+      static_cast<float>(flight.update.samples) / static_cast<float>(flight.possible);
   if (plan_.momentum) wanted.momentum = static_cast<float>(*plan_.momentum);
   return wanted;
 }
@@ -365,7 +369,7 @@ base::Result<run::Update> VirtualExecutor::Apply(const Timeline::Event& event,
     update.not_finite = "the loss";
   } else if ((with_head && !UpdateHead()) ||
              (!options_.time_only &&
-              !optim::SgdUpdate(OfPlan(wanted), flight.sum, update.samples,
+              !optim::SgdUpdate(OfPlan(wanted, flight), flight.sum, update.samples,
                                 std::span(weights_).first(own_), std::span(velocity_).first(own_),
                                 train_.update_threads))) {
     update.not_finite = "a weight";

@@ -152,6 +152,7 @@ class VirtualExecutor final : public run::Executor {
     std::vector<run::Pools::Part> parts;  // by member; without gradients one for all
     // But for times and staleness. The group is of the plan that it was begun with.
     run::Update update;
+    std::int64_t possible = 0;  // samples, if every memory were large enough
     std::vector<float> sum, buffer_sums;
     std::vector<plan::GradientNorm> norms;  // of what `sum` is made of
     // With a merged head, until its pass: the samples, and the body as it was read.
@@ -188,7 +189,7 @@ class VirtualExecutor final : public run::Executor {
   // Its weights go to all devices, before a test. The seconds of that.
   double SendHead();
 
-  optim::SgdOptions OfPlan(optim::SgdOptions wanted) const;
+  optim::SgdOptions OfPlan(optim::SgdOptions wanted, const Flight& flight) const;
   base::Result<run::Update> Apply(const Timeline::Event& event, const optim::SgdOptions& wanted);
   // The members are free for another step.
   void Release(Flight& flight);

@@ -28,7 +28,7 @@ base::Result<bool> VirtualExecutor::PassHead(int number, const optim::SgdOptions
   }
   MOTLEY_RETURN_IF_ERROR(ComputeGradient(flight.batches, flight));
   flight.batches.clear();
-  optim::SgdOptions sgd = OfPlan(wanted);
+  optim::SgdOptions sgd = OfPlan(wanted, flight);
   sgd.momentum = wanted.momentum;  // nothing implies any here
   head_update_ = {number, sgd, flight.update.samples};
   if (!std::isfinite(flight.update.loss_sum)) flight.update.not_finite = "the loss";

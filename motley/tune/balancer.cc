@@ -109,7 +109,7 @@ plan::Plan Balancer::PresentPlan(const std::string& reason, double predicted_sec
                   .predicted_seconds = predicted_seconds,
                   .learning_rate_factor = rate_factor_};
   for (const Device& device : devices_) {
-    plan.shares.push_back({device.name, device.share, device.group});
+    plan.shares.push_back({device.name, device.share, device.group, device.curve.cap});
   }
   return plan;
 }
@@ -164,12 +164,12 @@ std::vector<plan::Candidate> Balancer::Candidates(const std::vector<double>& pac
   const std::int64_t samples = SamplesOfAnEpoch();
   for (std::size_t i = 0; i < devices_.size(); ++i) {
     const Device& device = devices_[i];
-    const std::int64_t least = LeastOf(device, samples);
+    const std::int64_t fits = device.curve.cap / options_.multiple * options_.multiple;
     candidates.push_back({.fixed_seconds = device.curve.fixed_seconds * paces[i],
                           .seconds_per_sample = device.curve.seconds_per_sample * paces[i],
                           .communication_seconds = device.communication_seconds,
-                          .least = least,
-                          .most = std::max(device.curve.cap, least)});
+                          .least = std::min(LeastOf(device, samples), fits),
+                          .most = device.curve.cap});
   }
   return candidates;
 }
@@ -224,7 +224,7 @@ plan::Plan Balancer::Decide(const std::vector<double>& paces, const std::string&
       misfit = "shares follow the private samples: " + balanced.status().message();
     }
   }
-  if (const std::string full = TooMuchForMemory(candidates); !full.empty()) {
+  if (const std::string full = TooMuchForMemory(); !full.empty()) {
     misfit += (misfit.empty() ? "" : "; ") + full;
   }
   for (std::size_t i = 0; i < devices_.size(); ++i) devices_[i].pace = paces[i];

@@ -119,7 +119,7 @@ class Balancer final : public plan::Controller {
   std::string FewSamples() const;    // of a trial
   // What of the private samples does not fit, for people: into a device's memory; into the time, or
   // the joules, that a step would take if they could be done anywhere. Empty when they do.
-  std::string TooMuchForMemory(const std::vector<plan::Candidate>& candidates) const;
+  std::string TooMuchForMemory() const;
   std::string TooMuchForTheTime(const std::vector<plan::Candidate>& candidates,
                                 const plan::Grouped& grouped) const;
   std::string TooMuchForTheEnergy(const plan::EnergyGoal& goal, const plan::EnergyPlan& chosen,

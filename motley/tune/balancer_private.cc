@@ -1,6 +1,7 @@
 // What private samples demand of a plan, and what they cost it.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "motley/plan/shares.h"
@@ -36,10 +37,13 @@ plan::Grouped Balancer::SharesByPrivacy(const std::vector<plan::Candidate>& cand
       weights.push_back(std::max<std::int64_t>(1, candidates[i].least));
       members.push_back(candidates[i]);
     }
-    const auto shares = plan::Apportion(options_.batch, weights, options_.multiple);
-    for (std::size_t k = 0; k < shares.size(); ++k) grouped.shares[group + k * groups] = shares[k];
+    auto shares = plan::Apportion(options_.batch, weights, options_.multiple);
+    for (std::size_t k = 0; k < shares.size(); ++k) {
+      shares[k] = std::min(shares[k], members[k].most / options_.multiple * options_.multiple);
+      grouped.shares[group + k * groups] = shares[k];
+    }
     grouped.seconds.push_back(plan::FinishTime(shares, members));
-    grouped.totals.push_back(options_.batch);
+    grouped.totals.push_back(std::accumulate(shares.begin(), shares.end(), std::int64_t{0}));
   }
   return grouped;
 }
@@ -54,17 +58,18 @@ std::string Balancer::NamesOf(const std::vector<std::size_t>& devices) const {
                                  : names;
 }
 
-std::string Balancer::TooMuchForMemory(const std::vector<plan::Candidate>& candidates) const {
+std::string Balancer::TooMuchForMemory() const {
+  const std::int64_t samples = SamplesOfAnEpoch();
   std::vector<std::size_t> full;
-  for (std::size_t i = 0; i < candidates.size(); ++i) {
-    if (candidates[i].least > devices_[i].curve.cap) full.push_back(i);
+  for (std::size_t i = 0; i < devices_.size(); ++i) {
+    if (LeastOf(devices_[i], samples) > devices_[i].curve.cap) full.push_back(i);
   }
   if (full.empty()) return {};
+  const Device& first = devices_[full[0]];
   return fmt::format(
-      "the private samples of {} do not fit: {} must do {} of them in every step and has memory "
-      "for {}",
-      NamesOf(full), devices_[full[0]].name, candidates[full[0]].least,
-      devices_[full[0]].curve.cap);
+      "the private samples of {} do not fit: {} should do {} of them in every step and has memory "
+      "for {}, so that smaller steps at the end of an epoch do the rest",
+      NamesOf(full), first.name, LeastOf(first, samples), first.curve.cap);
 }
 
 std::string Balancer::TooMuchForTheTime(const std::vector<plan::Candidate>& candidates,

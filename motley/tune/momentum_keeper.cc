@@ -35,14 +35,16 @@ std::optional<plan::Plan> MomentumKeeper::OnEvent(const plan::Event& event) {
   if (planned) Take(std::move(*plan));
   const auto* step = std::get_if<plan::StepDone>(&event);
   const bool changed = step != nullptr && Look(step->staleness);
+  if (std::holds_alternative<plan::JobEnded>(event)) TellOutcome(KeeperRecord::When::kEnded);
   if (!planned && !changed) return std::nullopt;
   return plan_;
 }
 
 void MomentumKeeper::Take(plan::Plan plan) {
   const std::optional<double> momentum = plan_.momentum;
+  const int groups = GroupsOf(plan);
+  if (groups != groups_) TellOutcome(KeeperRecord::When::kReplaced);
   plan_ = std::move(plan);
-  const int groups = GroupsOf(plan_);
   if (groups > 1) plan_.momentum = momentum;
   if (groups == groups_) return;
   groups_ = groups;
@@ -58,6 +60,7 @@ bool MomentumKeeper::Look(std::int64_t staleness) {
   recent_.Add(staleness);
   const std::int64_t enough = std::max<std::int64_t>(kEnough, kEnoughOfAGroup * groups_);
   if (recent_.total() < enough) return false;
+  TellOutcome(KeeperRecord::When::kMeasured);
   const double mean = recent_.mean();
   if (recent_.total() >= 2 * enough) recent_.Fade();
   const double wanted = plan::CompensateAdditive(target_, mean);
@@ -70,17 +73,35 @@ bool MomentumKeeper::Look(std::int64_t staleness) {
 void MomentumKeeper::SetMomentum(double momentum, double staleness, const std::string& reason) {
   const std::string before = fmt::format("momentum {:.3g}", plan_.momentum.value_or(target_));
   plan_.momentum = momentum;
+  expected_staleness_ = staleness;
   const double implied = plan::ImpliedMomentum(staleness);
   std::string words = fmt::format("{}, which acts like momentum {:.3g}; {:.3g} in all are wanted",
                                   reason, implied, target_);
   if (momentum + implied > target_ + kChange)
     words += ", and fewer groups would be needed for that";
   const std::string after = fmt::format("momentum {:.3g}", momentum);
-  notes_.push_back(
+  record_.Decide(
       {"decision",
        fmt::format("{}: {}", after, words),
        {{"reason", words}, {"before", before}, {"after", after}},
-       {{"momentum", momentum}, {"implied_momentum", implied}, {"mean_staleness", staleness}}});
+       {{"momentum", momentum}, {"implied_momentum", implied}, {"predicted_staleness", staleness}}},
+      notes_);
+}
+
+void MomentumKeeper::TellOutcome(KeeperRecord::When when) {
+  KeeperRecord::Numbers numbers = {{"predicted_staleness", expected_staleness_},
+                                   {"updates", static_cast<double>(recent_.total())}};
+  std::string words = "no update was made with it";
+  if (recent_.total() > 0) {
+    const double mean = recent_.mean(), implied = plan::ImpliedMomentum(mean);
+    const double total = plan_.momentum.value_or(target_) + implied;
+    words = fmt::format(
+        "a staleness of {:.1f} was predicted and {:.1f} measured in {} updates, which is {:.3g} "
+        "momentum in all; {:.3g} were wanted",
+        expected_staleness_, mean, recent_.total(), total, target_);
+    numbers.insert(numbers.end(), {{"measured_staleness", mean}, {"total_momentum", total}});
+  }
+  record_.Tell(when, words, std::move(numbers), notes_);
 }
 
 std::vector<plan::Note> MomentumKeeper::TakeNotes() {

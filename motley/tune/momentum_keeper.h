@@ -8,6 +8,7 @@
 
 #include "motley/plan/controller.h"
 #include "motley/plan/staleness.h"
+#include "motley/tune/keeper_record.h"
 
 namespace motley::tune {
 
@@ -17,8 +18,9 @@ namespace motley::tune {
 //
 // A plan with another number of groups starts from what theory says of it, a mean staleness of one
 // less than the groups. Then the staleness of the last updates counts: some hundred, at least ten
-// of each group. Momentum changes when it is off by more than 0.03, and every change is noted.
-// Plans with one group pass unchanged.
+// of each group. Momentum changes when it is off by more than 0.03. Every change is noted with the
+// staleness that it expects, and after as many updates again, what that was. Plans with one group
+// pass unchanged.
 //
 // Thread safety: none.
 class MomentumKeeper final : public plan::Controller {
@@ -35,12 +37,16 @@ class MomentumKeeper final : public plan::Controller {
   // True when momentum has changed.
   bool Look(std::int64_t staleness);
   void SetMomentum(double momentum, double staleness, const std::string& reason);
+  // What came of the present momentum, by the updates since it was decided.
+  void TellOutcome(KeeperRecord::When when);
 
   const std::unique_ptr<plan::Controller> planner_;
   const double target_;
   plan::Plan plan_;
   int groups_ = 0;
-  plan::StalenessHistogram recent_;
+  plan::StalenessHistogram recent_;  // since the last decision
+  double expected_staleness_ = 0.0;
+  KeeperRecord record_{"momentum"};
   std::vector<plan::Note> notes_;
 };
 

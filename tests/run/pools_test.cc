@@ -50,6 +50,11 @@ struct Scene {
   std::int64_t Number(std::int64_t below) {
     return static_cast<std::int64_t>(rng.Below(static_cast<std::uint64_t>(below)));
   }
+  void LimitMemory() {
+    for (Pools::Device& device : devices) {
+      if (Number(3) == 0) device.most = Number(batch + 1);
+    }
+  }
   // Where the private samples of a device lie; empty without any.
   data::Ledger::Range RangeOf(const std::string& name) const {
     std::int64_t begin = open;
@@ -81,6 +86,12 @@ void ExpectPrivateSamplesStay(const Scene& scene, const Parts& parts) {
   }
 }
 
+void ExpectNobodyHasMoreThanItHolds(const Scene& scene, const Parts& parts) {
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    EXPECT_LE(parts[i].samples(), std::max(scene.multiple, scene.devices[i].most));
+  }
+}
+
 // Which samples of a part somebody might have done: all, some ranges, or none.
 std::vector<std::pair<std::int64_t, std::int64_t>> SomeOf(Scene& scene, std::int64_t samples) {
   if (scene.Number(10) < 6) return {{0, samples}};
@@ -108,11 +119,13 @@ TEST(PoolsTest, EverySampleIsDoneOnceWhateverHappens) {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(seed);
     Scene scene(seed);
+    scene.LimitMemory();
     Pools pools = scene.Make();
     std::vector<int> done(static_cast<std::size_t>(pools.ledger().size()));
     for (Parts parts = pools.Take(scene.batch, scene.multiple, scene.devices); SizeOf(parts) > 0;
          parts = pools.Take(scene.batch, scene.multiple, scene.devices)) {
       ExpectPrivateSamplesStay(scene, parts);
+      ExpectNobodyHasMoreThanItHolds(scene, parts);
       EXPECT_LE(SizeOf(parts), scene.batch);
       const bool failed = scene.Number(5) == 0;
       for (const Pools::Part& part : parts) {
@@ -208,6 +221,26 @@ TEST(PoolsTest, ADeviceWithoutAShareStillDoesWhatNobodyElseCan) {
   EXPECT_EQ(SizeOf(parts[0].public_tickets), 9);
   EXPECT_EQ(SizeOf(parts[1].private_tickets), 1);
   EXPECT_TRUE(parts[1].public_tickets.empty());
+}
+
+TEST(PoolsTest, WhatAMemoryDoesNotHoldGoesToTheOthersAndIsDoneLater) {
+  Pools pools = MakePools(60, {{"csd", 40, ""}});
+  const Devices devices = {{"host", 6}, {"csd", 4, 2}};
+  std::vector<std::int64_t> steps;
+  std::int64_t left = pools.ReachableBy(devices);
+  EXPECT_EQ(left, 100);
+  for (Parts parts = pools.Take(10, 1, devices); SizeOf(parts) > 0;
+       parts = pools.Take(10, 1, devices)) {
+    steps.push_back(SizeOf(parts));
+    EXPECT_EQ(steps.back() + pools.ReachableBy(devices), left);
+    left -= steps.back();
+    for (const Pools::Part& part : parts) {
+      ASSERT_TRUE(pools.Commit(part, {{0, part.samples()}}).ok());
+    }
+  }
+  EXPECT_TRUE(pools.ledger().Complete());
+  EXPECT_EQ(std::count(steps.begin(), steps.end(), 10), 7) << "8 public ones and 2 private ones";
+  EXPECT_EQ(steps.back(), 2) << "private ones that could not be done before";
 }
 
 TEST(PoolsTest, GivesUpAndCountsTheSamplesOfAnAbsentDevice) {

@@ -201,14 +201,20 @@ class ProbeMemoryTest : public ProbeTest {
     std::ofstream(root() / name) << text;
   }
   // In a new process, which may take so many pages together with others of its job.
-  Probed ProbeWithin(std::int64_t pages) {
+  Probed ProbeWithin(std::int64_t pages, int devices_here = 1) {
     Write("sys/fs/cgroup/job/memory.max", std::to_string(pages * ::sysconf(_SC_PAGESIZE)));
     Write("proc/self/statm", "9999 0");
     ProbeOptions options = Options(4096);
     options.root = root();
+    options.devices_here = devices_here;
     return MustProbe(options);
   }
 };
+
+TEST_F(ProbeMemoryTest, DevicesOfOneProcessShareWhatIsLeft) {
+  EXPECT_EQ(ProbeWithin(2000, 4).cap, 256 + (2000 - 256) * 8 / 10 / 4);
+  EXPECT_EQ(ProbeWithin(2000, 2).cap, 256 + (2000 - 256) * 8 / 10 / 2) << "of the remembered one";
+}
 
 TEST_F(ProbeMemoryTest, TheCapIsWhatTheLimitOfItsCgroupLeaves) {
   const Probed probed = ProbeWithin(1000);

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "motley/base/rng.h"
 #include "tests/tune/cluster_model.h"
 
 namespace motley::tune {
@@ -80,8 +81,43 @@ TEST(BalancerPrivateTest, SaysThatMemoryIsTooSmallForThem) {
   cluster.Join("fast", {.seconds_per_sample = 0.001});
   cluster.Join("csd", {.seconds_per_sample = 0.001, .cap = 8, .private_samples = 2000});
   EXPECT_EQ(Misfit(cluster),
-            "the private samples of csd do not fit: csd must do 20 of them in every step and has "
-            "memory for 8");
+            "the private samples of csd do not fit: csd should do 20 of them in every step and has "
+            "memory for 8, so that smaller steps at the end of an epoch do the rest");
+}
+
+TEST(BalancerPrivateTest, NoShareIsMoreThanAMemoryHoldsWhateverIsPrivate) {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE(seed);
+    base::Rng rng(base::Key({seed, 5}));
+    const auto number = [&](std::uint64_t below) {
+      return static_cast<std::int64_t>(rng.Below(below));
+    };
+    const std::int64_t multiple = number(3) == 0 ? 8 : 1;
+    const bool energy = number(3) == 0;
+    const std::int64_t groups = energy ? 1 : 1 + number(3);
+    ClusterModel cluster({.batch = multiple * (8 + number(40)),
+                          .multiple = multiple,
+                          .groups = static_cast<int>(groups),
+                          .public_samples = number(3000),
+                          .epochs = 2,
+                          .objective = energy ? Objective::kEnergy : Objective::kTime});
+    const std::int64_t count = groups + number(4);
+    for (std::int64_t i = 0; i < count; ++i) {
+      ModelDevice device{.seconds_per_sample = 0.001 * static_cast<double>(1 + number(30)),
+                         .cap = number(2) == 0 ? plan::kNoCap : multiple + number(60),
+                         .private_samples = number(2) == 0 ? 0 : number(4000)};
+      if (energy) device.power = plan::PowerProfile{.watts_idle = 1.0, .watts_busy = 5.0};
+      cluster.Join("d" + std::to_string(i), device);
+    }
+    cluster["d0"].slowdown = 3.0;
+    cluster.RunSteps(40);
+    for (const plan::Plan& plan : cluster.plans()) {
+      for (const plan::Share& share : plan.shares) {
+        EXPECT_LE(share.samples, cluster[share.device].cap) << plan.reason;
+        EXPECT_EQ(share.most, cluster[share.device].cap);
+      }
+    }
+  }
 }
 
 constexpr plan::PowerProfile kSparing{.watts_idle = 1.0, .watts_busy = 5.0};

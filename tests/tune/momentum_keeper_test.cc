@@ -127,5 +127,42 @@ TEST_F(MomentumKeeperTest, GoesBackWithTheGroups) {
   EXPECT_NEAR(Update(0)->momentum.value(), 0.4, 1e-12);
 }
 
+double Number(const plan::Note& note, const std::string& key) {
+  for (const auto& [name, value] : note.numbers) {
+    if (name == key) return value;
+  }
+  ADD_FAILURE() << note.message << " has no " << key;
+  return 0.0;
+}
+
+TEST_F(MomentumKeeperTest, TellsOfEveryDecisionWhatCameOfIt) {
+  groups_ = 4;
+  (void)Update(0);
+  (void)keeper_.TakeNotes();
+  for (int i = 0; i < 99; ++i) (void)Update(2);
+  auto notes = keeper_.TakeNotes();  // the first is the planner's, each time
+  ASSERT_EQ(notes.size(), 3U) << "0.9 - 2/3 is another momentum than 0.9 - 3/4";
+  EXPECT_EQ(notes[1].event, "outcome");
+  EXPECT_EQ(Number(notes[1], "momentum_decision"), 1.0);
+  EXPECT_EQ(Number(notes[1], "predicted_staleness"), 3.0);
+  EXPECT_NEAR(Number(notes[1], "measured_staleness"), 2.0, 0.03);
+  EXPECT_NEAR(Number(notes[1], "total_momentum"), 0.15 + 2.0 / 3.0, 0.01);
+  EXPECT_EQ(notes[2].event, "decision");
+  EXPECT_EQ(Number(notes[2], "momentum_decision"), 2.0);
+  // The second is replaced before it is measured, the third meets the end of the job.
+  (void)Update(2);
+  groups_ = 2;
+  (void)Update(2);
+  notes = keeper_.TakeNotes();
+  ASSERT_EQ(notes.size(), 3U);
+  EXPECT_EQ(Number(notes[1], "momentum_decision"), 2.0);
+  EXPECT_NE(notes[1].message.find("was replaced early"), std::string::npos) << notes[1].message;
+  (void)keeper_.OnEvent(plan::JobEnded{});
+  notes = keeper_.TakeNotes();
+  ASSERT_EQ(notes.size(), 2U);
+  EXPECT_EQ(Number(notes[1], "momentum_decision"), 3.0);
+  EXPECT_NE(notes[1].message.find("stood to the end"), std::string::npos) << notes[1].message;
+}
+
 }  // namespace
 }  // namespace motley::tune
