@@ -1,6 +1,5 @@
 #include "motley/cluster/coordinator.h"
 
-#include <chrono>
 #include <utility>
 
 #include "motley/cluster/coordinator_impl.h"
@@ -9,17 +8,21 @@
 namespace motley::cluster {
 
 base::Status Coordinator::Impl::Listen() {
-  server_ =
-      StartServer(service_, options_.listen, options_.tls ? &options_.identity : nullptr, &port_);
-  if (server_ != nullptr && (port_ != 0 || options_.listen.empty())) return {};
-  return base::Unavailable("cannot listen on {}", options_.listen)
+  auto server =
+      Server::Start(service_, options_.listen, options_.tls ? &options_.identity : nullptr);
+  if (server.ok()) {
+    server_ = std::move(server).value();
+    port_ = server_->port();
+    return {};
+  }
+  return base::Unavailable("cannot listen on {}: {}", options_.listen, server.status().message())
       .WithFix(
           "another program may have the port, or the address is not of this machine: choose "
           "another with --listen");
 }
 
 std::shared_ptr<grpc::Channel> Coordinator::Impl::InProcessChannel() {
-  return server_->InProcessChannel({});
+  return server_->InProcessChannel();
 }
 
 void Coordinator::Impl::Stop(const std::string& reason) {
@@ -39,8 +42,7 @@ void Coordinator::Impl::Stop(const std::string& reason) {
 
 void Coordinator::Impl::Close() {
   if (server_ == nullptr) return;
-  server_->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
-  server_->Wait();
+  server_->Shutdown(0.2);
   server_ = nullptr;
 }
 

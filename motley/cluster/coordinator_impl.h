@@ -273,7 +273,7 @@ class Coordinator::Impl {
 
   Desk desk_;
   Service service_;
-  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<Server> server_;
   int port_ = 0;
 };
 

@@ -1,10 +1,11 @@
 #include "motley/cluster/service.h"
 
-#include <grpcpp/resource_quota.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server_builder.h>
+#include <grpcpp/support/server_interceptor.h>
 
 #include <algorithm>
+#include <chrono>
 #include <thread>
 #include <utility>
 
@@ -52,6 +53,51 @@ grpc::Status ToGrpc(const base::Status& status) {
 
 std::int64_t ByteSize(const google::protobuf::MessageLite& message) {
   return static_cast<std::int64_t>(message.ByteSizeLong());
+}
+
+// Tells of calls whose only message cannot be read: gRPC answers them itself.
+class UnreadableCalls final : public grpc::experimental::ServerInterceptorFactoryInterface {
+ public:
+  explicit UnreadableCalls(Service& service) : service_(service) {}
+
+  grpc::experimental::Interceptor* CreateServerInterceptor(
+      grpc::experimental::ServerRpcInfo* info) override {
+    using Type = grpc::experimental::ServerRpcInfo::Type;
+    if (info->type() == Type::BIDI_STREAMING) return nullptr;  // reads its messages itself
+    return new Listener(service_, *info);
+  }
+
+ private:
+  class Listener final : public grpc::experimental::Interceptor {
+   public:
+    Listener(Service& service, grpc::experimental::ServerRpcInfo& info)
+        : service_(service), info_(info) {}
+    void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
+      using Point = grpc::experimental::InterceptionHookPoints;
+      if (methods->QueryInterceptionHookPoint(Point::PRE_SEND_STATUS) &&
+          methods->GetSendStatus().error_code() == grpc::StatusCode::INTERNAL) {
+        service_.OnRefused(info_.server_context()->peer(),
+                           fmt::format("{}: a message that cannot be read", info_.method()));
+      }
+      methods->Proceed();
+    }
+
+   private:
+    Service& service_;
+    grpc::experimental::ServerRpcInfo& info_;
+  };
+
+  Service& service_;
+};
+
+// How a stream ended whose last message was well: members cancel theirs, and a connection that is
+// lost cancels them as well, which may show a moment later.
+base::Status EndOf(const grpc::ServerContext& context, const Session& session) {
+  for (int i = 0; i < 20; ++i) {
+    if (context.IsCancelled() || session.closed()) return {};
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return base::InvalidInput("a message that cannot be read, or the end of its stream");
 }
 
 }  // namespace
@@ -115,6 +161,7 @@ grpc::Status Service::Work(grpc::ServerContext* context,
     traffic_.Control(ByteSize(report));
     status = handler_.OnReport(session, report);
   }
+  if (status.ok()) status = EndOf(*context, *session);
   session->Close(status.ok() ? "connection lost" : status.message());
   writer.join();
   return Leave(caller, session, /*work=*/true, status);
@@ -157,6 +204,7 @@ grpc::Status Service::Exchange(grpc::ServerContext* context,
     Count(part);
     status = handler_.OnPart(session, part);
   }
+  if (status.ok()) status = EndOf(*context, *session);
   session->Close(status.ok() ? "connection lost" : status.message());
   writer.join();
   return Leave(caller, session, /*work=*/false, status);
@@ -198,26 +246,51 @@ grpc::Status Service::Status(grpc::ServerContext* context, const proto::StatusRe
   return grpc::Status::OK;
 }
 
-std::unique_ptr<grpc::Server> StartServer(Service& service, const std::string& listen,
-                                          const Identity* identity, int* port) {
+base::Result<std::unique_ptr<Server>> Server::Start(Service& service, const std::string& listen,
+                                                    const Identity* identity) {
+  std::unique_ptr<Server> server(new Server);
   grpc::ServerBuilder builder;
+  std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
   if (!listen.empty()) {
+    MOTLEY_ASSIGN_OR_RETURN(server->doorman_, Doorman::Listen(listen, identity != nullptr));
     std::shared_ptr<grpc::ServerCredentials> credentials = grpc::InsecureServerCredentials();
     if (identity != nullptr) {
       grpc::SslServerCredentialsOptions ssl(GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE);
       ssl.pem_key_cert_pairs.push_back({identity->key_pem, identity->certificate_pem});
       credentials = grpc::SslServerCredentials(ssl);
     }
-    builder.AddListeningPort(listen, credentials, port);
+    using From = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
+    acceptor = builder.experimental().AddExternalConnectionAcceptor(From::FROM_FD, credentials);
   }
   builder.RegisterService(&service);
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  // Without this a second coordinator could share the port and steal every other connection.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 32);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              kPingMilliseconds);
-  return builder.BuildAndStart();
+  std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> listeners;
+  listeners.push_back(std::make_unique<UnreadableCalls>(service));
+  builder.experimental().SetInterceptorCreators(std::move(listeners));
+  server->grpc_ = builder.BuildAndStart();
+  if (server->grpc_ == nullptr) return base::Internal("gRPC does not start");
+  if (acceptor != nullptr) {
+    server->doorman_->Open(
+        [acceptor](Descriptor connection) {
+          grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
+          parameters.fd = connection.Release();
+          acceptor->HandleNewConnection(&parameters);
+        },
+        [&service](const std::string& peer, const std::string& what) {
+          service.OnRefused(peer, what);
+        });
+  }
+  return server;
+}
+
+void Server::Shutdown(double seconds) {
+  doorman_ = nullptr;
+  grpc_->Shutdown(std::chrono::system_clock::now() +
+                  std::chrono::milliseconds(static_cast<std::int64_t>(1e3 * seconds)));
+  grpc_->Wait();
 }
 
 }  // namespace motley::cluster

@@ -10,6 +10,7 @@
 
 #include "motley/base/status.h"
 #include "motley/cluster/cluster.grpc.pb.h"
+#include "motley/cluster/doorman.h"
 #include "motley/cluster/security.h"
 #include "motley/cluster/session.h"
 #include "motley/cluster/traffic.h"
@@ -74,6 +75,11 @@ class Service final : public proto::Cluster::Service {
   grpc::Status Status(grpc::ServerContext* context, const proto::StatusRequest* request,
                       proto::StatusReply* reply) override;
 
+  // Something came that was no call, or none that could be read.
+  void OnRefused(const std::string& peer, const std::string& what) {
+    handler_.OnRefused({peer, {}}, what);
+  }
+
  private:
   base::Result<SessionPtr> Enter(const Caller& caller, grpc::ServerContext* context, bool work);
   grpc::Status Leave(const Caller& caller, const SessionPtr& session, bool work,
@@ -87,10 +93,24 @@ class Service final : public proto::Cluster::Service {
   const OnSent on_sent_;
 };
 
-// Begins to listen (HOST:PORT; empty: for channels of this process only), with TLS if there is an
-// identity. Null, or a port of 0, when it cannot.
-std::unique_ptr<grpc::Server> StartServer(Service& service, const std::string& listen,
-                                          const Identity* identity, int* port);
+// gRPC's server, and who lets connections in to it.
+class Server {
+ public:
+  // Begins to listen (HOST:PORT; empty: for channels of this process only), with TLS if there is an
+  // identity. The service outlives the server.
+  static base::Result<std::unique_ptr<Server>> Start(Service& service, const std::string& listen,
+                                                     const Identity* identity);
+  // Ends calls that are under way after so long.
+  void Shutdown(double seconds);
+
+  int port() const { return doorman_ == nullptr ? 0 : doorman_->port(); }
+  std::shared_ptr<grpc::Channel> InProcessChannel() { return grpc_->InProcessChannel({}); }
+
+ private:
+  Server() = default;
+  std::unique_ptr<grpc::Server> grpc_;
+  std::unique_ptr<Doorman> doorman_;  // ends first
+};
 
 // The metadata of a call.
 inline constexpr char kTokenId[] = "motley-token-id";

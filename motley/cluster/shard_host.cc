@@ -96,13 +96,13 @@ base::Status ShardHost::Serve(const StepKey& key, const proto::Host& order) {
 base::Status ShardHost::Listen(const std::string& address) {
   MOTLEY_ASSIGN_OR_RETURN(identity_, MakeIdentity());
   const std::string host = address.find(':') == std::string::npos ? address : '[' + address + ']';
-  int port = 0;
-  server_ = StartServer(service_, host + ":0", &identity_, &port);
-  if (server_ == nullptr || port == 0) {
-    server_ = nullptr;
-    return base::Unavailable("cannot listen on {} for a shard of the model", address);
+  auto server = Server::Start(service_, host + ":0", &identity_);
+  if (!server.ok()) {
+    return base::Unavailable("cannot listen on {} for a shard of the model: {}", address,
+                             server.status().message());
   }
-  address_ = fmt::format("{}:{}", host, port);
+  server_ = std::move(server).value();
+  address_ = fmt::format("{}:{}", host, server_->port());
   return {};
 }
 
@@ -135,8 +135,7 @@ void ShardHost::Close() {
   }
   changed_.notify_all();
   if (server_ == nullptr) return;
-  server_->Shutdown(std::chrono::system_clock::now());
-  server_->Wait();
+  server_->Shutdown(0.0);
   server_ = nullptr;
 }
 

@@ -122,7 +122,7 @@ class ShardHost final : public Handler {
   std::map<int, OpenStep> open_;          // by group
   double next_complaint_ = 0.0;           // about strangers
 
-  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<Server> server_;
   Identity identity_;
   std::string address_;  // with the port
 };

@@ -108,6 +108,7 @@ TEST_F(HostileTest, APlainTextClientIsRefused) {
     proto::JoinReply reply;
     EXPECT_FALSE(stub->Join(&context, {}, &reply).ok());
   });
+  ExpectLogged("no TLS");
 }
 
 TEST_F(HostileTest, BytesThatAreNoHandshakeAreRefused) {
@@ -127,6 +128,7 @@ TEST_F(HostileTest, BytesThatAreNoHandshakeAreRefused) {
       ::close(descriptor);
     }
   });
+  ExpectLogged("no TLS");
 }
 
 TEST_F(HostileTest, ANameThatIsTakenOrNoNameIsRefused) {
@@ -250,6 +252,11 @@ TEST_F(HostileTest, BytesThatAreNoMessageAreRefused) {
       EXPECT_FALSE(stranger.SendBytes(method, bytes).ok()) << method;
     }
   });
+  for (const char* method : {"Join", "Samples", "Rendezvous", "Status"}) {
+    ExpectLogged(std::string("Cluster/") + method + ": a message that cannot be read");
+  }
+  EXPECT_GE(cluster_.CountTold(": a message that cannot be read, or the end"), 2)
+      << "of the streams Work and Exchange";
 }
 
 TEST_F(HostileTest, SamplesThatDoNotExistAreRefused) {
