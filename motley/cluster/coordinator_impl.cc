@@ -409,9 +409,7 @@ base::Result<run::Evaluation> Coordinator::Impl::Evaluate() {
       at += shares[i];
       Send(members_[i], std::move(order));
     }
-    // Nobody knows how long the test set takes; a member is alive as long as it says so.
-    const double limit = std::max(3600.0, LongestStep());
-    const Outcome outcome = Await(members_, limit, {}, /*interruptible=*/true);
+    const Outcome outcome = Await(members_, LongestTest(shares), {}, /*interruptible=*/true);
     if (outcome == Outcome::kDone && CheckEvaluated(shares)) break;
     NextGenerations();
     formed_ = formed_ && outcome == Outcome::kInterrupted;
@@ -421,6 +419,10 @@ base::Result<run::Evaluation> Coordinator::Impl::Evaluate() {
   run::Evaluation test{.samples = data_.test->size()};
   std::int64_t correct = 0;
   for (const SessionPtr& member : members_) {
+    if (member->done->samples() > 0) {
+      member->tested =
+          member->done->compute_seconds() / static_cast<double>(member->done->samples());
+    }
     test.loss += member->done->loss_sum();
     correct += member->done->correct();
     AccountPresence(member, clock_.Now());

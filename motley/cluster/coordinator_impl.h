@@ -175,6 +175,8 @@ class Coordinator::Impl {
   // After how many seconds those who have not answered are sent away.
   double LimitOf(int number, const Group& group, double deadline) const;
   double LongestStep() const;  // where nobody knows how long it takes
+  // That testing so many samples each may take.
+  double LongestTest(const std::vector<std::int64_t>& shares) const;
   // How fast the member was in this step.
   static void Learn(Session& member, const Group& group, double now);
 

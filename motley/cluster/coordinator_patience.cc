@@ -84,4 +84,17 @@ double Coordinator::Impl::LongestStep() const {
   return std::max(options_.step_seconds, 20.0 * usual_seconds_);
 }
 
+double Coordinator::Impl::LongestTest(const std::vector<std::int64_t>& shares) const {
+  // Nobody knows how long it takes for the first time, when the samples may have to come first; a
+  // member is alive as long as it says so.
+  constexpr double kFirstSeconds = 3600.0;
+  double longest = LongestStep();
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    if (shares[i] == 0) continue;
+    const double usual = members_[i]->tested * static_cast<double>(shares[i]);
+    longest = std::max(longest, usual > 0.0 ? LongestStep() + 20.0 * usual : kFirstSeconds);
+  }
+  return longest;
+}
+
 }  // namespace motley::cluster

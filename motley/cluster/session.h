@@ -76,6 +76,7 @@ class Session {
   proto::Ready said;                       // when it was ready
   std::optional<plan::SpeedCurve> curve;   // of its probe, or else of its first step
   double pace = 1.0;                       // how many times that its steps take
+  double tested = 0.0;                     // seconds per sample of its last test; 0: none yet
   int empty = 0;                           // how often its time was doubled, because it did nothing
   double load_began = 0.0, loaded = 0.0;   // when the model went there
   double accounted = 0.0;                  // until when,

@@ -109,8 +109,12 @@ const std::map<std::string, std::string>& KernelsOf(const SmallJob& job) {
 
 class OddDevice final : public engine::Device {
  public:
-  OddDevice(std::unique_ptr<engine::Device> device, BeforeStep before, AfterStep after)
-      : device_(std::move(device)), before_(std::move(before)), after_(std::move(after)) {}
+  OddDevice(std::unique_ptr<engine::Device> device, BeforeStep before, AfterStep after,
+            BeforeStep before_test)
+      : device_(std::move(device)),
+        before_(std::move(before)),
+        after_(std::move(after)),
+        before_test_(std::move(before_test)) {}
   const graph::Graph& graph() const override { return device_->graph(); }
   std::string kind() const override { return device_->kind(); }
   base::Result<engine::StepResult> Step(const engine::StepRequest& request) override {
@@ -125,6 +129,7 @@ class OddDevice final : public engine::Device {
     return result;
   }
   base::Result<engine::StepResult> Forward(const engine::ForwardRequest& request) override {
+    if (before_test_) MOTLEY_RETURN_IF_ERROR(before_test_(test_++));
     return device_->Forward(request);
   }
 
@@ -132,7 +137,8 @@ class OddDevice final : public engine::Device {
   const std::unique_ptr<engine::Device> device_;
   const BeforeStep before_;
   const AfterStep after_;
-  std::int64_t step_ = 0;
+  const BeforeStep before_test_;
+  std::int64_t step_ = 0, test_ = 0;
 };
 
 }  // namespace
@@ -219,13 +225,13 @@ double RelativeDifference(const std::vector<float>& a, const std::vector<float>&
   return difference / std::max(largest, 1e-30);
 }
 
-MakeDevice DeviceWith(BeforeStep before, AfterStep after) {
+MakeDevice DeviceWith(BeforeStep before, AfterStep after, BeforeStep before_test) {
   return
       [=](const std::shared_ptr<const graph::Graph>& graph,
           const engine::DeviceOptions& options) -> base::Result<std::unique_ptr<engine::Device>> {
         MOTLEY_ASSIGN_OR_RETURN(auto device, engine::native::MakeNativeDevice(graph, options));
         return std::unique_ptr<engine::Device>(
-            std::make_unique<OddDevice>(std::move(device), before, after));
+            std::make_unique<OddDevice>(std::move(device), before, after, before_test));
       };
 }
 

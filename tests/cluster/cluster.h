@@ -99,7 +99,8 @@ std::filesystem::path NewFolder();
 // A device that does something before each step: fails, waits, spoils the gradient.
 using BeforeStep = std::function<base::Status(std::int64_t step)>;
 using AfterStep = std::function<void(const engine::StepRequest& request)>;
-MakeDevice DeviceWith(BeforeStep before, AfterStep after = {});
+// `before_test`: before each batch of the test set, counted likewise.
+MakeDevice DeviceWith(BeforeStep before, AfterStep after = {}, BeforeStep before_test = {});
 
 // A whole cluster in one process: a coordinator on loopback with TLS, and workers as threads.
 class TestCluster {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <thread>
@@ -185,6 +186,27 @@ TEST(DeadlineTest, WhoDidNothingInTimeGetsMoreOfIt) {
   const auto report = cluster.Run([&](std::int64_t step) { cluster.interrupt = step == 8; });
   ASSERT_TRUE(report.ok()) << report.status().ToString();
   EXPECT_EQ(ShortSteps(cluster), std::vector<std::int64_t>{5}) << "and then it has the time";
+}
+
+TEST(DeadlineTest, WhoHangsInATestIsSentAwayAndTheOtherDoesAllOfIt) {
+  const SmallJob job{.linear = true, .epochs = 2};
+  TestCluster cluster({.job = job, .min_workers = 2, .shares = {1, 1}, .step_seconds = 2.0});
+  cluster.AddWorker({.name = "steady"});
+  std::atomic<bool> over{false};
+  cluster.AddWorker(
+      {.name = "hanging", .make_device = DeviceWith({}, {}, [&](std::int64_t test) -> base::Status {
+                            // Its first one tells how long they take.
+                            for (int i = 0; test == 1 && i < 600 && !over; ++i) {
+                              std::this_thread::sleep_for(std::chrono::milliseconds(50));
+                            }
+                            return {};
+                          })});
+  const auto report = cluster.Run();
+  over = true;
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_EQ(cluster.CountTold("lost: hanging"), 1);
+  EXPECT_EQ(cluster.CountTold("alive, but not finished"), 1);
+  ExpectSame(report->state, OnOneDevice(job));
 }
 
 class HangingTest : public testing::TestWithParam<bool> {};
