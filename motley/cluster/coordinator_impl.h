@@ -94,6 +94,10 @@ class Coordinator::Impl {
   // Sends the present model to those who have another, and waits until it is there. False when
   // somebody is gone meanwhile.
   bool Refresh(const std::vector<SessionPtr>& sessions);
+  // Sends the model to those who are new while the members work, and leaves those who have got it:
+  // what has changed since then comes as fast, and a lost connection holds nobody up.
+  void LoadAhead(std::vector<SessionPtr>& joiners);
+  void SendLoad(const SessionPtr& session);
   // Without `whole`, only what is served here.
   void SendModel(const SessionPtr& session, const StepKey& key, bool whole);
   bool FormGroup();

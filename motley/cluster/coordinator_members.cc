@@ -28,7 +28,8 @@ base::Status Coordinator::Impl::Gather() {
     Drain();
     RemoveGone();
     if (Interrupted()) return base::Cancelled("interrupted");
-    const std::vector<SessionPtr> joiners = Joiners();
+    std::vector<SessionPtr> joiners = Joiners();
+    LoadAhead(joiners);
     const std::size_t wanted = started_ ? 1 : static_cast<std::size_t>(options_.min_workers);
     if (members_.size() + joiners.size() < wanted) {
       if (!waiting_told_) {
@@ -122,6 +123,31 @@ std::vector<SessionPtr> Coordinator::Impl::Joiners() const {
   return joiners;
 }
 
+void Coordinator::Impl::LoadAhead(std::vector<SessionPtr>& joiners) {
+  std::erase_if(joiners, [this](const SessionPtr& session) {
+    if (session->load_began == 0.0) {
+      if (members_.empty()) return false;  // nobody is held up
+      SendLoad(session);
+      return true;
+    }
+    if (session->done || session->broken) return false;
+    if (clock_.Now() - session->load_began > kLoadSeconds) {
+      desk_.SendAway(session, fmt::format("the model was not there after {:.0f} s", kLoadSeconds));
+    }
+    return true;
+  });
+}
+
+void Coordinator::Impl::SendLoad(const SessionPtr& session) {
+  proto::Order order;
+  order.set_generation(++generation_);
+  order.set_step(step_);
+  order.mutable_load();
+  Send(session, std::move(order));
+  if (session->load_began == 0.0) session->load_began = clock_.Now();
+  SendModel(session, {generation_, step_}, /*whole=*/true);
+}
+
 bool Coordinator::Impl::Admit(const std::vector<SessionPtr>& joiners) {
   Refresh(joiners);
   for (const SessionPtr& session : joiners) {
@@ -152,13 +178,7 @@ bool Coordinator::Impl::Refresh(const std::vector<SessionPtr>& sessions) {
   std::vector<SessionPtr> waiting;
   for (const SessionPtr& session : sessions) {
     if (session->closed() || session->version == step_) continue;
-    proto::Order order;
-    order.set_generation(++generation_);
-    order.set_step(step_);
-    order.mutable_load();
-    Send(session, std::move(order));
-    session->load_began = clock_.Now();
-    SendModel(session, {generation_, step_}, /*whole=*/true);
+    SendLoad(session);
     waiting.push_back(session);
   }
   // Whom it reaches late is closed by then, or sent away.

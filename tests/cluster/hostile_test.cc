@@ -275,6 +275,23 @@ TEST_F(HostileTest, SamplesThatDoNotExistAreRefused) {
   ExpectLogged("samples");
 }
 
+TEST_F(HostileTest, WhoNeverGetsTheModelHoldsNobodyUp) {
+  Stranger stranger(cluster_, Token());
+  std::jthread mute;
+  WhileTraining([&] {
+    ASSERT_TRUE(stranger.Join("mute").ok());
+    mute = std::jthread([&] {
+      stranger.Pretend({}, [](const proto::Order& order, proto::Report& report) {
+        if (!order.has_load()) return false;
+        report.mutable_heartbeat();
+        return true;
+      });
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));  // it is ready by then
+  });
+  EXPECT_EQ(cluster_.CountTold("mute ("), 0) << "it was neither admitted nor waited for";
+}
+
 TEST_F(HostileTest, AWorkerThatJoinsAndSaysNothingIsForgotten) {
   WhileTraining([&] {
     Stranger stranger(cluster_, Token());
