@@ -50,8 +50,14 @@ base::Result<WorkerReport> Member::Run() {
   MOTLEY_RETURN_IF_ERROR(Open());
   if (auto prepared = Prepare(); !prepared.ok()) {
     {
-      // A probe that the loss of the connection has broken off is no fault of the device.
+      // A probe that the end of the job, or the loss of the connection, has broken off is no fault
+      // of the device.
       const std::lock_guard lock(mutex_);
+      for (const proto::Order& order : orders_) {
+        if (!order.has_stop()) continue;
+        report_.reason = order.stop().reason();
+        return report_;
+      }
       if (lost_) return base::Unavailable("{}", lost_reason_);
     }
     SayFarewell(0, prepared);

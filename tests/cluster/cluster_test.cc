@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <limits>
 #include <numeric>
+#include <thread>
 
 namespace motley::cluster {
 namespace {
@@ -221,6 +223,29 @@ TEST_P(ReductionTest, WorkersWaitForACoordinatorThatComesBackAndGoOnWithItsCheck
   }
   first = nullptr;
   std::filesystem::remove_all(folder);
+}
+
+TEST_P(ReductionTest, AWorkerThatIsStillMeasuredWhenTheJobEndsHasFinishedToo) {
+  TestCluster::Options options = Options();
+  options.probe = true;
+  options.min_workers = 1;
+  TestCluster cluster(options);
+  cluster.AddWorker();
+  std::atomic<bool> measuring{false}, over{false};
+  const auto report = cluster.Run([&](std::int64_t step) {
+    if (step != 2) return;
+    cluster.AddWorker({.name = "late", .make_device = DeviceWith([&](std::int64_t) -> base::Status {
+                                         measuring = true;
+                                         while (!over) std::this_thread::yield();
+                                         return base::Cancelled("the step was cancelled");
+                                       })});
+    while (!measuring) std::this_thread::yield();
+  });
+  over = true;
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  const auto& ended = cluster.Ended(1);
+  ASSERT_TRUE(ended.ok()) << ended.status().ToString();
+  EXPECT_EQ(ended->end, WorkerReport::End::kFinished);
 }
 
 TEST_P(ReductionTest, AResumedJobGoesOnWithWhoeverComesBack) {
