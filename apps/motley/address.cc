@@ -14,27 +14,14 @@
 #include <memory>
 #include <optional>
 
+#include "motley/base/descriptor.h"
+
 namespace motley::app {
 namespace {
 
 using base::InvalidInput;
 using base::Result;
 using base::Status;
-
-// A socket that is closed at the end of its scope.
-class Socket {
- public:
-  Socket(int family, int type) : fd_(::socket(family, type | SOCK_CLOEXEC, 0)) {}
-  ~Socket() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Socket(const Socket&) = delete;
-  Socket& operator=(const Socket&) = delete;
-  int fd() const { return fd_; }
-
- private:
-  const int fd_;
-};
 
 std::optional<int> ParsePort(std::string_view text) {
   int port = -1;
@@ -69,13 +56,13 @@ Result<Addresses> Resolve(const Address& address) {
 
 // Without SO_REUSEPORT, so that a port which another process would share is taken as well.
 int TryListen(const addrinfo& where) {
-  const Socket socket(where.ai_family, where.ai_socktype);
+  const base::Descriptor socket(::socket(where.ai_family, where.ai_socktype | SOCK_CLOEXEC, 0));
   const int yes = 1;
-  if (socket.fd() < 0) return errno;
+  if (socket.get() < 0) return errno;
   // The connections of a coordinator that was killed linger for a minute.
-  ::setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-  if (::bind(socket.fd(), where.ai_addr, where.ai_addrlen) != 0) return errno;
-  return ::listen(socket.fd(), 1) == 0 ? 0 : errno;
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+  if (::bind(socket.get(), where.ai_addr, where.ai_addrlen) != 0) return errno;
+  return ::listen(socket.get(), 1) == 0 ? 0 : errno;
 }
 
 }  // namespace
@@ -124,7 +111,7 @@ bool IsEveryAddress(const std::string& host) {
 std::string ReachableHost() {
   // Connecting a datagram socket asks the routes and sends nothing. The address is one for
   // documentation (RFC 5737): nobody has it, so only the default route leads there.
-  const Socket socket(AF_INET, SOCK_DGRAM);
+  const base::Descriptor socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   sockaddr_in there{};
   there.sin_family = AF_INET;
   there.sin_port = htons(kDefaultPort);
@@ -133,9 +120,9 @@ std::string ReachableHost() {
   socklen_t size = sizeof(here);
   std::array<char, INET_ADDRSTRLEN> text{};
   const bool found =
-      socket.fd() >= 0 &&
-      ::connect(socket.fd(), reinterpret_cast<const sockaddr*>(&there), sizeof(there)) == 0 &&
-      ::getsockname(socket.fd(), reinterpret_cast<sockaddr*>(&here), &size) == 0 &&
+      socket.get() >= 0 &&
+      ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&there), sizeof(there)) == 0 &&
+      ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&here), &size) == 0 &&
       ::inet_ntop(AF_INET, &here.sin_addr, text.data(), text.size()) != nullptr;
   return found ? std::string(text.data()) : "127.0.0.1";
 }

@@ -13,22 +13,10 @@
 #include <limits>
 #include <memory>
 
+#include "motley/base/descriptor.h"
+
 namespace motley::base {
 namespace {
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 Status SystemError(const std::filesystem::path& path, std::string_view what) {
   return FileError(path, what, errno);

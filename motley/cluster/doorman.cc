@@ -45,7 +45,7 @@ std::string PeerOf(sockaddr_storage& address, socklen_t size) {
             : fmt::format("ipv4:{}:{}", name, port.data());
 }
 
-base::Result<Descriptor> ListenAt(const addrinfo& where, int& port) {
+base::Result<base::Descriptor> ListenAt(const addrinfo& where, int& port) {
   sockaddr_storage address{};
   std::memcpy(&address, where.ai_addr, where.ai_addrlen);
   void* memory = &address;
@@ -54,7 +54,8 @@ base::Result<Descriptor> ListenAt(const addrinfo& where, int& port) {
                                                    : static_cast<sockaddr_in*>(memory)->sin_port;
     field = htons(static_cast<std::uint16_t>(port));
   }
-  Descriptor listener(::socket(where.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  base::Descriptor listener(
+      ::socket(where.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   // The connections of a coordinator that was killed linger for a minute. No SO_REUSEPORT: a second
   // coordinator could share the port and steal every other connection.
   const int yes = 1, no = 0;
@@ -82,17 +83,6 @@ bool BeginsWell(std::string_view bytes, bool tls) {
 
 }  // namespace
 
-Descriptor::~Descriptor() {
-  if (number_ >= 0) ::close(number_);
-}
-
-Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
-  std::swap(number_, other.number_);
-  return *this;
-}
-
-int Descriptor::Release() { return std::exchange(number_, -1); }
-
 base::Result<std::unique_ptr<Doorman>> Doorman::Listen(const std::string& address, bool tls) {
   const std::size_t colon = address.rfind(':');
   std::string host = address.substr(0, colon);
@@ -106,7 +96,7 @@ base::Result<std::unique_ptr<Doorman>> Doorman::Listen(const std::string& addres
     return base::Unavailable("{}: {}", address, ::gai_strerror(error));
   }
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, ::freeaddrinfo);
-  std::unique_ptr<Doorman> doorman(new Doorman(tls, Descriptor(::eventfd(0, EFD_CLOEXEC))));
+  std::unique_ptr<Doorman> doorman(new Doorman(tls, base::Descriptor(::eventfd(0, EFD_CLOEXEC))));
   base::Status last = base::Unavailable("{}: no address", address);
   for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
     auto listener = ListenAt(*at, doorman->port_);
@@ -137,7 +127,8 @@ void Doorman::Work(const std::stop_token& stop) {
   std::vector<pollfd> polled;
   while (!stop.stop_requested()) {
     polled.assign(1, {wake_.get(), POLLIN, 0});
-    for (const Descriptor& listener : listeners_) polled.push_back({listener.get(), POLLIN, 0});
+    for (const base::Descriptor& listener : listeners_)
+      polled.push_back({listener.get(), POLLIN, 0});
     for (const Waiting& one : waiting_) polled.push_back({one.connection.get(), POLLIN, 0});
     const int patience = waiting_.empty() ? -1 : 1000;  // milliseconds
     if (::poll(polled.data(), polled.size(), patience) < 0 && errno != EINTR) return;
@@ -158,7 +149,8 @@ void Doorman::Work(const std::stop_token& stop) {
 void Doorman::Accept(int listener) {
   sockaddr_storage address{};
   socklen_t size = sizeof(address);
-  Descriptor connection(::accept4(listener, Plain(address), &size, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  base::Descriptor connection(
+      ::accept4(listener, Plain(address), &size, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (connection.get() < 0) {
     // It stays in the queue, and would be reported again at once.
     if (errno == EMFILE || errno == ENFILE) std::this_thread::sleep_for(kOutOfDescriptors);

@@ -7,24 +7,10 @@
 #include <thread>
 #include <vector>
 
+#include "motley/base/descriptor.h"
 #include "motley/base/status.h"
 
 namespace motley::cluster {
-
-// A file descriptor that is closed in the end.
-class Descriptor {
- public:
-  explicit Descriptor(int number = -1) : number_(number) {}
-  ~Descriptor();
-  Descriptor(Descriptor&& other) noexcept : number_(other.Release()) {}
-  Descriptor& operator=(Descriptor&& other) noexcept;
-
-  int get() const { return number_; }
-  int Release();  // the caller closes it
-
- private:
-  int number_;
-};
 
 // Listens in place of gRPC, which tells nobody of a connection that ends in its handshake. Looks at
 // the first bytes of each one: what begins like the protocol goes on to gRPC, all else is closed
@@ -33,7 +19,7 @@ class Descriptor {
 // Thread safety: none; the functions that it was given are called from a thread of its own.
 class Doorman {
  public:
-  using Admit = std::function<void(Descriptor connection)>;
+  using Admit = std::function<void(base::Descriptor connection)>;
   using Refuse = std::function<void(const std::string& peer, const std::string& what)>;
 
   // At HOST:PORT, on every address that the host has; port 0: any. `tls`: what to expect.
@@ -49,21 +35,21 @@ class Doorman {
 
  private:
   struct Waiting {
-    Descriptor connection;
+    base::Descriptor connection;
     std::string peer;
     double deadline = 0.0;
   };
 
-  Doorman(bool tls, Descriptor wake) : tls_(tls), wake_(std::move(wake)) {}
+  Doorman(bool tls, base::Descriptor wake) : tls_(tls), wake_(std::move(wake)) {}
   void Work(const std::stop_token& stop);
   void Accept(int listener);
   // Whether it is decided what becomes of this one.
   bool Judge(Waiting& waiting, bool readable, double now);
 
   const bool tls_;
-  const Descriptor wake_;
+  const base::Descriptor wake_;
   int port_ = 0;
-  std::vector<Descriptor> listeners_;
+  std::vector<base::Descriptor> listeners_;
   std::vector<Waiting> waiting_;
   Admit admit_;
   Refuse refuse_;

@@ -274,7 +274,7 @@ base::Result<std::unique_ptr<Server>> Server::Start(Service& service, const std:
   if (server->grpc_ == nullptr) return base::Internal("gRPC does not start");
   if (acceptor != nullptr) {
     server->doorman_->Open(
-        [acceptor](Descriptor connection) {
+        [acceptor](base::Descriptor connection) {
           grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
           parameters.fd = connection.Release();
           acceptor->HandleNewConnection(&parameters);

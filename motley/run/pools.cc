@@ -53,7 +53,7 @@ std::int64_t RoomOf(const Pools::Device& device, std::int64_t multiple) {
 }
 
 // Moves what is more than a device has room for to others, in the proportions of their shares; what
-// nobody has room for is taken off.
+// nobody with a share has room for is taken off.
 void KeepToRoom(const std::vector<std::int64_t>& room, std::span<const Pools::Device> devices,
                 std::int64_t multiple, std::vector<std::int64_t>& samples) {
   while (true) {
@@ -62,7 +62,7 @@ void KeepToRoom(const std::vector<std::int64_t>& room, std::span<const Pools::De
     for (std::size_t i = 0; i < samples.size(); ++i) {
       excess += std::max<std::int64_t>(0, samples[i] - room[i]);
       samples[i] = std::min(samples[i], room[i]);
-      if (samples[i] < room[i]) weights[i] = std::max<std::int64_t>(1, devices[i].share);
+      if (samples[i] < room[i]) weights[i] = devices[i].share;
     }
     if (excess == 0 || Sum(weights) == 0) return;
     const std::vector<std::int64_t> moved = plan::Apportion(excess, weights, multiple);

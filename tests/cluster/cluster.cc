@@ -143,6 +143,20 @@ class OddDevice final : public engine::Device {
 
 }  // namespace
 
+std::string NameOf(const testing::TestParamInfo<Way>& way) {
+  switch (way.param) {
+    case Way::kServer:
+      return "ByTheServer";
+    case Way::kGloo:
+      return "ByGloo";
+    case Way::kMergedHead:
+      return "WithAMergedHead";
+    case Way::kShards:
+      break;
+  }
+  return "ByShards";
+}
+
 std::filesystem::path NewFolder() {
   std::string name = (std::filesystem::temp_directory_path() / "motley-cluster-XXXXXX").string();
   MOTLEY_CHECK(::mkdtemp(name.data()) != nullptr, "no folder");

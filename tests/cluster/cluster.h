@@ -1,6 +1,8 @@
 #ifndef MOTLEY_TESTS_CLUSTER_CLUSTER_H_
 #define MOTLEY_TESTS_CLUSTER_CLUSTER_H_
 
+#include <gtest/gtest.h>
+
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
@@ -92,6 +94,10 @@ class FixedShares final : public plan::Controller {
   std::size_t joined_ = 0;
   std::vector<plan::StepDone> steps_;
 };
+
+// How the gradients of a job come together.
+enum class Way { kServer, kGloo, kMergedHead, kShards };
+std::string NameOf(const testing::TestParamInfo<Way>& way);
 
 // One that nobody else uses, under the temporary folder.
 std::filesystem::path NewFolder();

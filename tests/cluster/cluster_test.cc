@@ -72,8 +72,6 @@ TEST(GradientNoiseTest, IsTheSameByGlooAndByTheServer) {
   EXPECT_NEAR(noise[1], noise[0], 0.02 * noise[0]);
 }
 
-enum class Way { kServer, kGloo, kMergedHead };
-
 class ReductionTest : public testing::TestWithParam<Way> {
  protected:
   TestCluster::Options Options(int min_workers = 2) const {
@@ -236,10 +234,16 @@ TEST_P(ReductionTest, AWorkerThatIsStillMeasuredWhenTheJobEndsHasFinishedToo) {
     if (step != 2) return;
     cluster.AddWorker({.name = "late", .make_device = DeviceWith([&](std::int64_t) -> base::Status {
                                          measuring = true;
-                                         while (!over) std::this_thread::yield();
+                                         for (int i = 0; i < 1200 && !over; ++i) {
+                                           std::this_thread::sleep_for(
+                                               std::chrono::milliseconds(50));
+                                         }
                                          return base::Cancelled("the step was cancelled");
                                        })});
-    while (!measuring) std::this_thread::yield();
+    for (int i = 0; i < 400 && !measuring; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    EXPECT_TRUE(measuring);
   });
   over = true;
   ASSERT_TRUE(report.ok()) << report.status().ToString();
@@ -271,18 +275,7 @@ TEST_P(ReductionTest, AResumedJobGoesOnWithWhoeverComesBack) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, ReductionTest,
-                         testing::Values(Way::kServer, Way::kGloo, Way::kMergedHead),
-                         [](const auto& param_info) {
-                           switch (param_info.param) {
-                             case Way::kServer:
-                               return "ByTheServer";
-                             case Way::kGloo:
-                               return "ByGloo";
-                             case Way::kMergedHead:
-                               break;
-                           }
-                           return "WithAMergedHead";
-                         });
+                         testing::Values(Way::kServer, Way::kGloo, Way::kMergedHead), NameOf);
 
 }  // namespace
 }  // namespace motley::cluster

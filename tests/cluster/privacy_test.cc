@@ -185,8 +185,6 @@ const std::vector<std::string>& Classes() {
 }
 
 // How gradients travel: through the server, by Gloo, or to the worker that holds the other range.
-enum class Way { kServer, kGloo, kShards };
-
 class EveryWayTest : public testing::TestWithParam<Way> {
  protected:
   static TestCluster::Options Options(const SmallJob& job) {
@@ -201,18 +199,7 @@ class EveryWayTest : public testing::TestWithParam<Way> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Ways, EveryWayTest,
-                         testing::Values(Way::kServer, Way::kGloo, Way::kShards),
-                         [](const auto& param_info) {
-                           switch (param_info.param) {
-                             case Way::kServer:
-                               return "ByTheServer";
-                             case Way::kGloo:
-                               return "ByGloo";
-                             case Way::kShards:
-                               break;
-                           }
-                           return "ByShards";
-                         });
+                         testing::Values(Way::kServer, Way::kGloo, Way::kShards), NameOf);
 
 TEST_P(EveryWayTest, NoPrivateSampleIsInAnyMessageAndTheSearchWouldFindIt) {
   // Two classes only on each of them.
