@@ -13,6 +13,7 @@
 #include "apps/motley/version.h"
 #include "motley/base/file.h"
 #include "motley/data/open.h"
+#include "motley/plan/momentum.h"
 
 namespace motley::app {
 namespace {
@@ -80,6 +81,11 @@ telemetry::Summary Summarize(const TrainPlan& plan, const run::TrainReport& repo
   summary.mean_staleness = report.staleness.mean();
   summary.interval_seconds = report.intervals.mean_seconds();
   summary.interval_sigma = report.intervals.sigma();
+  summary.implied_momentum = plan::ImpliedMomentum(report.staleness.mean());
+  if (report.coordinate_momentum_updates > 0) {
+    summary.coordinate_momentum = report.coordinate_momentum_sum /
+                                  static_cast<double>(report.coordinate_momentum_updates);
+  }
   summary.devices = std::move(accounts.devices);
   summary.bytes_sent = accounts.bytes_sent;
   summary.retunes = std::move(accounts.retunes);

@@ -69,6 +69,7 @@ struct Job {
     std::optional<double> bandwidth_gbit;       // virtual clock only; see Network
     std::optional<double> fixed_ms, sample_ms;  // virtual clock only: its curve, not measured
     bool streamed = false;     // virtual clock only: public samples come over its link
+    std::optional<double> fails_at_seconds;  // virtual clock only: of the job
     std::string private_data;  // "{i}" is the number of one of `count`
     bool operator==(const Device&) const = default;
   };

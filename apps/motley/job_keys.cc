@@ -145,6 +145,8 @@ const std::vector<Key> kKeys = {
      "and what a sample costs", {0, 1e9, true}},
     {"device", "streamed", [](Job& j, std::size_t i) -> Field { return &j.devices[i].streamed; },
      "it has no copy of data.train: its public samples are moved and counted, on the virtual clock"},
+    {"device", "fails_at_seconds", [](Job& j, std::size_t i) -> Field { return &j.devices[i].fails_at_seconds; },
+     "it is lost then, on the virtual clock", {0, kLongTime}},
     {"device", "private", [](Job& j, std::size_t i) -> Field { return &j.devices[i].private_data; },
      "samples that never leave this device: a folder, or a form of data.train; {i} is its number"},
 

@@ -89,6 +89,7 @@ Result<std::vector<sim::VirtualDevice>> MakeDevices(
         kBytesPerGigabit * wanted.bandwidth_gbit.value_or(job.network.bandwidth_gbit);
     device.power = PowerOf(wanted);
     device.streamed = wanted.streamed;
+    device.fails_at = wanted.fails_at_seconds;
     MOTLEY_ASSIGN_OR_RETURN(device.secret, OpenPrivate(plan, wanted, environment));
     devices.push_back(std::move(device));
   }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "motley/cluster/coordinator_impl.h"
+#include "motley/run/update.h"
 
 namespace motley::cluster {
 namespace {
@@ -106,8 +107,13 @@ run::Update Coordinator::Impl::Commit(int number, Group& group) {
   noise_.Add(norms.contributors, norms.total_squared);
   event.noise = noise_.value();
   if (!options_.gloo) {
+    const std::vector<float> sum = watch_.Sample(model_.sum(number));
     model_.Commit(number);
     ++model_step_;
+    const auto sgd = run::ForFewer(group.sgd, update.samples, planned);
+    update.coordinate_momentum =
+        watch_.Add(update.staleness, sum, update.samples, static_cast<double>(sgd.learning_rate),
+                   watch_.Sample(model_.weights()));
   }
   ++step_;
   CommitAtShards(number, {group.generation, step_});

@@ -74,6 +74,7 @@ Coordinator::Impl::Impl(const CoordinatorOptions& options, const proto::Job& job
       step_(state.step),
       // A job that goes on takes whoever comes back; devices of this process always come.
       started_(state.step > 0 && !options.listen.empty()),
+      watch_(model_.weights()),
       desk_(options_, job_, data_, model_, head_.get(), clock_, hooks_),
       service_(desk_, traffic_, options.heartbeat_seconds) {
   ShowProgress();
@@ -199,6 +200,7 @@ bool Coordinator::Impl::Begin(int number, Group& group, const optim::SgdOptions&
   // Below 1 where memory is too small for the private samples of a whole step.
   sgd.learning_rate *= static_cast<float>(SamplesOf(group.parts)) / static_cast<float>(possible);
   if (plan_.momentum) sgd.momentum = static_cast<float>(*plan_.momentum);
+  group.sgd = sgd;
   BeginReduction(number, group, sgd);
   if (head_ != nullptr) {
     optim::SgdOptions fresh = sgd;

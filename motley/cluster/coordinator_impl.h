@@ -21,6 +21,7 @@
 #include "motley/cluster/service.h"
 #include "motley/cluster/shard_record.h"
 #include "motley/data/ledger.h"
+#include "motley/plan/coordinate_momentum.h"
 #include "motley/plan/noise.h"
 #include "motley/run/pools.h"
 
@@ -84,6 +85,7 @@ class Coordinator::Impl {
     double began = 0.0, limit = 0.0;  // on the clock
     double deadline = 0.0;            // in seconds from the beginning; 0: none
     double allowed = 0.0;             // seconds to the limit
+    optim::SgdOptions sgd;            // for all of its samples
   };
 
   // Waits until there are enough members that have the model and, with Gloo, form a group.
@@ -271,6 +273,7 @@ class Coordinator::Impl {
   ShardRecord shard_record_;
   int suspects_ = 0;  // members sent away for a bad gradient since the last update
   plan::NoiseScale noise_;
+  plan::CoordinateWatch watch_;  // without Gloo, whose members have the model
   std::int64_t short_steps_ = 0;
   double next_short_event_ = 0.0;
   double usual_seconds_ = 0.0, last_loss_ = 0.0;

@@ -406,6 +406,10 @@ ModelServer::Norms ModelServer::norms(int group) const {
   return norms;
 }
 
+std::span<const float> ModelServer::sum(int group) const {
+  return std::span<const float>(StepOf(group).sum).first(parameters_);
+}
+
 bool ModelServer::HasAll(const std::string& contributor) const {
   const std::shared_lock lock(open_mutex_);
   std::size_t who = 0;

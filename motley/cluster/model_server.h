@@ -120,6 +120,8 @@ class ModelServer {
     double total_squared = 0.0;
   };
   Norms norms(int group) const;
+  // The gradient sum, of the parameters. Requires Complete(group).
+  std::span<const float> sum(int group) const;
 
   // Makes the next model ready, and says what of it is not finite: empty when all is well. Requires
   // Complete(group).

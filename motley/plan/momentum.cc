@@ -72,22 +72,4 @@ std::vector<double> MeanPath(std::span<const double> q, double mu_L, double a, d
   return w;
 }
 
-std::optional<double> CoordinateMomentum(std::span<const float> w_0, std::span<const float> w_1,
-                                         std::span<const float> w_2,
-                                         std::span<const float> gradient_1, double a) {
-  MOTLEY_CHECK(
-      w_0.size() == w_1.size() && w_1.size() == w_2.size() && w_2.size() == gradient_1.size(),
-      "models of {}, {}, {} and {} weights", w_0.size(), w_1.size(), w_2.size(), gradient_1.size());
-  std::vector<double> ratios;
-  for (std::size_t i = 0; i < w_0.size(); ++i) {
-    const double before = static_cast<double>(w_1[i]) - static_cast<double>(w_0[i]);
-    const double after = static_cast<double>(w_2[i]) - static_cast<double>(w_1[i]);
-    if (before != 0.0) ratios.push_back((after + a * static_cast<double>(gradient_1[i])) / before);
-  }
-  if (ratios.empty()) return std::nullopt;
-  const auto middle = ratios.begin() + static_cast<std::ptrdiff_t>(ratios.size() / 2);
-  std::nth_element(ratios.begin(), middle, ratios.end());
-  return *middle;
-}
-
 }  // namespace motley::plan

@@ -2,7 +2,6 @@
 #define MOTLEY_PLAN_MOMENTUM_H_
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -53,15 +52,6 @@ double QuadraticRate(double mu_S, double mu_L, double a, std::span<const double>
 // read w(0).
 std::vector<double> MeanPath(std::span<const double> q, double mu_L, double a, double h,
                              std::int64_t updates);
-
-// The momentum that the weights themselves show, for diagnosis only (YellowFin):
-//   median over coordinates of (w_2 - w_1 + a * gradient_1) / (w_1 - w_0)
-// with three models in a row and the gradient that was applied to w_1. It reads too low when
-// gradients are stale and noisy (tests/plan/momentum_test.cc has figures), so nothing acts on it.
-// None when no coordinate has moved. Requires spans of one length.
-std::optional<double> CoordinateMomentum(std::span<const float> w_0, std::span<const float> w_1,
-                                         std::span<const float> w_2,
-                                         std::span<const float> gradient_1, double a);
 
 }  // namespace motley::plan
 

@@ -2,6 +2,7 @@
 #define MOTLEY_RUN_EXECUTOR_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "motley/base/status.h"
@@ -22,6 +23,8 @@ struct Update {
   double compute_spread = 0.0;  // (slowest - fastest device) / slowest, by their compute times
   int group = 0;                // of the devices that made it
   std::int64_t staleness = 0;   // updates of other groups since this one read the model
+  // What plan::CoordinateWatch makes of it; none: nothing, or the weights are elsewhere.
+  std::optional<double> coordinate_momentum;
   // What is no finite number any more ("the loss", "a weight"): training has diverged, and nothing
   // was committed. Empty when all is well.
   std::string not_finite;

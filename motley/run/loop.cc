@@ -131,6 +131,10 @@ base::Status Loop::Step() {
   state_.epoch_correct += update.correct;
   report_.staleness.Add(update.staleness);
   report_.intervals.Add(update.group, clock_.Now());
+  if (update.coordinate_momentum) {
+    report_.coordinate_momentum_sum += *update.coordinate_momentum;
+    ++report_.coordinate_momentum_updates;
+  }
   ReportStep(update, learning_rate);
   return {};
 }

@@ -70,6 +70,9 @@ struct TrainReport {
   double seconds = 0.0;      // this process
   plan::StalenessHistogram staleness;  // of the updates of this process
   plan::UpdateIntervals intervals;     // of them, without evaluations
+  // What the weights showed of the momentum (plan/coordinate_momentum.h): sum over these updates.
+  double coordinate_momentum_sum = 0.0;
+  std::int64_t coordinate_momentum_updates = 0;
 };
 
 // Trains on one device until a goal is reached or somebody interrupts.

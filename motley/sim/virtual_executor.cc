@@ -90,6 +90,7 @@ VirtualExecutor::VirtualExecutor(Options options, const run::TrainOptions& train
       lost_at_(options_.devices.size()),
       step_(state.step) {
   if (options_.merged_head) PrepareHead();
+  if (!options_.time_only) watch_.emplace(std::span(weights_).first(own_));
   for (const VirtualDevice& one : options_.devices) {
     Source source;
     std::shared_ptr<const data::Dataset> set = data_.train;
@@ -272,6 +273,8 @@ base::Status VirtualExecutor::Begin(int number, std::optional<int> next) {
   if (group.exhausted) return {};
 
   flight.under_way = true;
+  flight.learning_rate_factor = plan_.learning_rate_factor;
+  flight.momentum = plan_.momentum;
   flight.members = group.members;
   for (const std::size_t member : flight.members) busy_[member] = true;
   timeline_.Begin(static_cast<int>(slot), clock_.Now(), flight.work, groups_.size() == 1);
@@ -328,11 +331,11 @@ base::Status VirtualExecutor::ComputeGradient(std::span<const data::Batch> batch
   return {};
 }
 
-optim::SgdOptions VirtualExecutor::OfPlan(optim::SgdOptions wanted, const Flight& flight) const {
-  wanted.learning_rate *= static_cast<float>(plan_.learning_rate_factor);
+optim::SgdOptions VirtualExecutor::OfPlan(optim::SgdOptions wanted, const Flight& flight) {
+  wanted.learning_rate *= static_cast<float>(flight.learning_rate_factor);
   wanted.learning_rate *=
       static_cast<float>(flight.update.samples) / static_cast<float>(flight.possible);
-  if (plan_.momentum) wanted.momentum = static_cast<float>(*plan_.momentum);
+  if (flight.momentum) wanted.momentum = static_cast<float>(*flight.momentum);
   return wanted;
 }
 
@@ -365,18 +368,24 @@ base::Result<run::Update> VirtualExecutor::Apply(const Timeline::Event& event,
   run::Update update = flight.update;
   update.staleness = event.staleness;
   const bool with_head = head_update_ && head_update_->flight == event.group;
+  const optim::SgdOptions sgd = OfPlan(wanted, flight);
   if (!std::isfinite(update.loss_sum)) {
     update.not_finite = "the loss";
   } else if ((with_head && !UpdateHead()) ||
              (!options_.time_only &&
-              !optim::SgdUpdate(OfPlan(wanted, flight), flight.sum, update.samples,
-                                std::span(weights_).first(own_), std::span(velocity_).first(own_),
-                                train_.update_threads))) {
+              !optim::SgdUpdate(sgd, flight.sum, update.samples, std::span(weights_).first(own_),
+                                std::span(velocity_).first(own_), train_.update_threads))) {
     update.not_finite = "a weight";
   } else if (!options_.time_only) {
     update.not_finite = run::UpdateBuffers(graph(), flight.buffer_sums, update.samples, buffers_);
   }
   if (!update.not_finite.empty()) return update;
+  if (watch_) {
+    update.coordinate_momentum =
+        watch_->Add(event.staleness, watch_->Sample(flight.sum), update.samples,
+                    static_cast<double>(sgd.learning_rate),
+                    watch_->Sample(std::span(weights_).first(own_)));
+  }
   Release(flight);
   plan::StepDone done{.step = ++step_,
                       .group = update.group,

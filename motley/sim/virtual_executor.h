@@ -18,6 +18,7 @@
 #include "motley/engine/device.h"
 #include "motley/engine/throttled.h"
 #include "motley/plan/controller.h"
+#include "motley/plan/coordinate_momentum.h"
 #include "motley/plan/noise.h"
 #include "motley/run/executor.h"
 #include "motley/run/pools.h"
@@ -153,6 +154,9 @@ class VirtualExecutor final : public run::Executor {
     // But for times and staleness. The group is of the plan that it was begun with.
     run::Update update;
     std::int64_t possible = 0;  // samples, if every memory were large enough
+    // Of the plan that it was begun with.
+    double learning_rate_factor = 1.0;
+    std::optional<double> momentum;
     std::vector<float> sum, buffer_sums;
     std::vector<plan::GradientNorm> norms;  // of what `sum` is made of
     // With a merged head, until its pass: the samples, and the body as it was read.
@@ -189,7 +193,7 @@ class VirtualExecutor final : public run::Executor {
   // Its weights go to all devices, before a test. The seconds of that.
   double SendHead();
 
-  optim::SgdOptions OfPlan(optim::SgdOptions wanted, const Flight& flight) const;
+  static optim::SgdOptions OfPlan(optim::SgdOptions wanted, const Flight& flight);
   base::Result<run::Update> Apply(const Timeline::Event& event, const optim::SgdOptions& wanted);
   // The members are free for another step.
   void Release(Flight& flight);
@@ -226,6 +230,7 @@ class VirtualExecutor final : public run::Executor {
   std::vector<Group> groups_;
   std::vector<Flight> flights_;  // by the timeline's number
   plan::NoiseScale noise_;
+  std::optional<plan::CoordinateWatch> watch_;  // with gradients
   std::vector<bool> busy_;  // by device
   std::vector<std::optional<double>> lost_at_;
   std::vector<Source> sources_;

@@ -62,6 +62,8 @@ struct Summary {
   double mean_staleness = 0.0;
   // Between two updates of one group: mean, and sigma of the logarithm.
   double interval_seconds = 0.0, interval_sigma = 0.0;
+  double implied_momentum = 0.0;              // what this staleness acts like
+  std::optional<double> coordinate_momentum;  // what the weights show; biased, for diagnosis
   std::vector<DeviceSummary> devices;
   BytesSent bytes_sent;
   Moving moving;

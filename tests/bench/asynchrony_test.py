@@ -24,30 +24,40 @@ def run_of(rate, momentum, updates, seed=1, diverged=False):
 
 class Parts(unittest.TestCase):
     def test_updates_between_two_epochs_lie_on_a_line(self):
-        self.assertEqual(asynchrony.updates_to(0.6, [(100, 0.3), (200, 0.5), (300, 0.7)]), 250)
+        epochs = [(100, 0.3), (200, 0.5), (300, 0.7), (400, 0.75)]  # smoothed: 0.3, 0.5, 0.65
+        self.assertAlmostEqual(asynchrony.updates_to(0.6, epochs), 200 + 100 * 0.1 / 0.15)
+        self.assertIsNone(asynchrony.updates_to(0.6, epochs[:3]))
         self.assertEqual(asynchrony.updates_to(0.6, [(100, 0.6)]), 100)
         self.assertIsNone(asynchrony.updates_to(0.6, [(100, 0.59)]))
         self.assertIsNone(asynchrony.updates_to(0.6, []))
 
-    def test_a_run_that_only_guesses_is_hopeless_after_three_epochs(self):
-        self.assertFalse(asynchrony.is_hopeless([(1, 0.1), (2, 0.1)], LONG, 100))
-        self.assertTrue(asynchrony.is_hopeless([(1, 0.1), (2, 0.1), (3, 0.1)], LONG, 100))
-        self.assertFalse(asynchrony.is_hopeless([(1, 0.1), (2, 0.3), (3, 0.1)], LONG, 100))
+    def test_one_lucky_epoch_is_not_the_target(self):
+        self.assertIsNone(asynchrony.updates_to(0.6, [(100, 0.3), (200, 0.65), (300, 0.4), (400, 0.5)]))
 
-    def test_a_run_far_below_the_target_is_hopeless_after_half_of_its_epochs(self):
+    def test_a_run_that_only_guesses_is_over_after_three_epochs(self):
+        self.assertFalse(asynchrony.is_over([(1, 0.1), (2, 0.1)], LONG, 100))
+        self.assertTrue(asynchrony.is_over([(1, 0.1), (2, 0.1), (3, 0.1)], LONG, 100))
+        self.assertFalse(asynchrony.is_over([(1, 0.1), (2, 0.3), (3, 0.1)], LONG, 100))
+
+    def test_a_run_far_below_the_target_is_over_after_half_of_its_epochs(self):
         setting = {"epochs": 4, "target": 0.6}
-        self.assertFalse(asynchrony.is_hopeless([(1, 0.3)], setting, 100))
-        self.assertTrue(asynchrony.is_hopeless([(1, 0.3), (2, 0.39)], setting, 100))
-        self.assertFalse(asynchrony.is_hopeless([(1, 0.41), (2, 0.39)], setting, 100))
+        self.assertFalse(asynchrony.is_over([(1, 0.3)], setting, 100))
+        self.assertTrue(asynchrony.is_over([(1, 0.3), (2, 0.39)], setting, 100))
+        self.assertFalse(asynchrony.is_over([(1, 0.41), (2, 0.39)], setting, 100))
 
-    def test_a_run_of_the_first_seed_is_hopeless_at_twice_the_updates_of_the_best(self):
+    def test_a_run_of_the_first_seed_is_over_at_a_multiple_of_the_updates_of_the_best(self):
         runs = {"a": run_of(0.1, 0.9, 500), "b": run_of(0.01, 0.0, 300), "c": run_of(0.1, 0.0, None)}
-        self.assertEqual(asynchrony.limit_of(runs, 1), 600)
-        passed = [(300, 0.5), (600, 0.5)]
-        self.assertTrue(asynchrony.is_hopeless(passed, LONG, asynchrony.limit_of(runs, 1)))
-        self.assertFalse(asynchrony.is_hopeless([(599, 0.5)], LONG, asynchrony.limit_of(runs, 1)))
-        self.assertFalse(asynchrony.is_hopeless([(600, 0.5)], LONG, asynchrony.limit_of(runs, 2)))
-        self.assertFalse(asynchrony.is_hopeless([(600, 0.5)], LONG, asynchrony.limit_of({}, 1)))
+        self.assertEqual(asynchrony.limit_of(runs, 1), 450)
+        passed = [(300, 0.5), (450, 0.5)]
+        self.assertTrue(asynchrony.is_over(passed, LONG, asynchrony.limit_of(runs, 1)))
+        self.assertFalse(asynchrony.is_over([(449, 0.5)], LONG, asynchrony.limit_of(runs, 1)))
+        self.assertFalse(asynchrony.is_over([(450, 0.5)], LONG, asynchrony.limit_of(runs, 2)))
+        self.assertFalse(asynchrony.is_over([(450, 0.5)], LONG, asynchrony.limit_of({}, 1)))
+
+    def test_a_run_that_has_reached_the_target_is_over(self):
+        reached = [(1, 0.5), (2, 0.62), (3, 0.7)]
+        self.assertTrue(asynchrony.is_over(reached, LONG, float("inf")))
+        self.assertFalse(asynchrony.is_over(reached[:2], LONG, float("inf")))
 
     def test_a_watched_program_that_hangs_without_learning_is_ended(self):
         with tempfile.TemporaryDirectory() as folder:

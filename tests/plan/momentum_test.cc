@@ -126,44 +126,5 @@ TEST(MomentumTest, SlowModesSeeOnlyTheMeanOfTheStaleness) {
   EXPECT_GT(differ(0.05), 10.0 * differ(0.002));
 }
 
-// With fresh, exact gradients the coordinates tell the momentum; with the stale and noisy ones of
-// eight groups (7/8 by the theorem) they tell next to nothing.
-TEST(MomentumTest, CoordinatesReadTooLowWhenGradientsAreStaleAndNoisy) {
-  constexpr std::size_t kSize = 400;
-  const auto estimate = [](std::uint64_t groups, double mu, double noise) {
-    constexpr float kA = 0.05F;
-    base::Rng rng(5);
-    std::vector<std::vector<float>> path(1, std::vector<float>(kSize));
-    for (float& w : path[0]) w = static_cast<float>(rng.Normal());
-    std::vector<float> velocity(kSize);
-    std::vector<std::size_t> read(groups, 0);
-    double sum = 0.0;
-    int count = 0;
-    for (std::size_t t = 0; t < 200; ++t) {
-      const std::size_t group = rng.Below(groups);
-      const std::vector<float>& seen = path[read[group]];
-      std::vector<float> next = path.back(), gradient(kSize);
-      for (std::size_t i = 0; i < kSize; ++i) {
-        gradient[i] = seen[i] + static_cast<float>(noise * rng.Normal());
-        velocity[i] = static_cast<float>(mu) * velocity[i] + gradient[i];
-        next[i] -= kA * velocity[i];
-      }
-      path.push_back(std::move(next));
-      read[group] = path.size() - 1;
-      if (t < 20) continue;
-      // What a server could know: the gradient that it was just sent, for the model it has.
-      const auto seen_now =
-          CoordinateMomentum(path[t - 1], path[t], path[t + 1], gradient, static_cast<double>(kA));
-      sum += seen_now.value_or(0.0);
-      ++count;
-    }
-    return sum / count;
-  };
-  EXPECT_NEAR(estimate(1, 0.6, 0.0), 0.6, 0.01);
-  EXPECT_LT(std::abs(estimate(8, 0.0, 1.0)), 0.2);
-  EXPECT_FALSE(CoordinateMomentum(std::vector<float>{1.0F}, std::vector<float>{1.0F},
-                                  std::vector<float>{2.0F}, std::vector<float>{0.0F}, 0.1));
-}
-
 }  // namespace
 }  // namespace motley::plan

@@ -41,6 +41,7 @@ class Script final : public plan::Controller {
   std::vector<plan::StepDone> steps;
   std::set<std::string> gone;
   std::optional<double> momentum;
+  double learning_rate_factor = 1.0;
 
  private:
   plan::Plan Next() { return PlanOf(scenes_[now_++]); }
@@ -54,6 +55,7 @@ class Script final : public plan::Controller {
     for (const auto& [group, count] : members) number.emplace(group, number.size());
     plan::Plan plan;
     plan.momentum = momentum;
+    plan.learning_rate_factor = learning_rate_factor;
     std::map<int, std::int64_t> given;
     for (std::size_t i = 0; i < names_.size(); ++i) {
       if (gone.contains(names_[i])) continue;
@@ -245,6 +247,19 @@ TEST(VirtualGroupsTest, SwitchBetweenOneAndFourGroupsFortyTimesWithoutAJump) {
     EXPECT_LT(mean(scene), mean(scene - 1) + 0.05) << scene;
   }
   EXPECT_LT(mean(kUpdates / kEvery - 1), 0.7 * mean(0));
+}
+
+TEST(VirtualGroupsTest, ApplyAStepUnderWayAsItWasBegun) {
+  Script script({{0, {0, 1, 2, 3}}, {4, {0, 1, 2, 3}}});
+  Cluster cluster({.devices = Devices(4, "constant"), .groups = 4}, script);
+  script.learning_rate_factor = 0.0;  // of the second plan, while three steps are under way
+  std::vector<float> before = cluster.Weights();
+  for (int update = 0; update < 12; ++update) {
+    ASSERT_TRUE(cluster.executor->Step(cluster.sgd).ok());
+    const std::vector<float> after = cluster.Weights();
+    EXPECT_EQ(before != after, update < 4 + 3) << update;
+    before = after;
+  }
 }
 
 TEST(VirtualGroupsTest, LoseNoSampleWithAFailedDevice) {

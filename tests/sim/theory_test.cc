@@ -41,16 +41,19 @@ class Groups {
   Timeline timeline_;
 };
 
-// The mean over many seeds of w(0) = 1, w(1), … on w^2 h / 2, with gradients as stale as they come.
+// The mean over many seeds of w(0) = 1, w(1), … on w^2 h / 2, with gradients as stale as they come
+// and explicit momentum.
 std::vector<double> PathOfManyRuns(int groups, const std::string& service, double a, double h,
-                                   std::size_t updates, std::uint64_t runs) {
+                                   std::size_t updates, std::uint64_t runs, double mu_L = 0.0) {
   std::vector<double> mean(updates + 1);
   for (std::uint64_t seed = 1; seed <= runs; ++seed) {
     Groups cluster(groups, service, seed);
     std::vector<double> w = {1.0};
+    double velocity = 0.0;
     for (std::size_t t = 0; t < updates; ++t) {
       const auto staleness = static_cast<std::size_t>(cluster.Next().staleness);
-      w.push_back(w.back() - a * h * w[t - staleness]);
+      velocity = mu_L * velocity + h * w[t - staleness];
+      w.push_back(w.back() - a * velocity);
     }
     for (std::size_t t = 0; t <= updates; ++t) mean[t] += w[t] / static_cast<double>(runs);
   }
@@ -152,6 +155,37 @@ TEST(AsynchronyTheoryTest, TheGeneralFormPredictsTheMeanPathOfAnyService) {
     for (std::size_t t = 0; t < path.size(); ++t) {
       EXPECT_NEAR(path[t], expected[t], 0.04) << service << " " << t;
     }
+  }
+}
+
+// How much of the distance to 0 is left after an update, from the middle of the path on.
+double FittedRate(const std::vector<double>& w) {
+  const std::size_t window = w.size() / 3;
+  double first = 0.0, last = 0.0;
+  for (std::size_t t = 0; t < window; ++t) {
+    first += w[window + t] * w[window + t];
+    last += w[2 * window + t] * w[2 * window + t];
+  }
+  return std::pow(last / first, 0.5 / static_cast<double>(window));
+}
+
+TEST(AsynchronyTheoryTest, ExplicitMomentumAddsToThatOfAsynchronyAsTheFormulasSay) {
+  for (const double mu_L : {-0.6, -0.3, 0.3}) {
+    constexpr int kGroups = 8;
+    constexpr double kA = 0.2;
+    const auto path = PathOfManyRuns(kGroups, "exponential", kA, 1.0, 96, 8000, mu_L);
+    const auto q = Staleness(kGroups, "exponential", 100000, 1).parts();
+    const auto expected = plan::MeanPath(q, mu_L, kA, 1.0, 96);
+    for (std::size_t t = 0; t < path.size(); ++t) {
+      EXPECT_NEAR(path[t], expected[t], 0.05) << mu_L << " " << t;
+    }
+  }
+  // Predicted: 0.935, 0.885 and 0.751.
+  for (const double mu_L : {-0.6, 0.0, 0.3}) {
+    constexpr double kA = 0.1;
+    const std::vector<double> curvature = {1.0};
+    const auto path = PathOfManyRuns(2, "exponential", kA, 1.0, 45, 8000, mu_L);
+    EXPECT_NEAR(FittedRate(path), plan::QuadraticRate(0.5, mu_L, kA, curvature), 0.03) << mu_L;
   }
 }
 
