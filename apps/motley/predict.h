@@ -10,19 +10,23 @@
 #include "motley/base/status.h"
 #include "motley/graph/graph.h"
 #include "motley/plan/update_time.h"
+#include "motley/sim/virtual_executor.h"
 
 namespace motley::app {
 
-// What predictions are made from: equal devices, each of the mean speed of the job's.
+// What predictions are made from. The closed form takes the devices for equal ones of their mean
+// speed; the queueing network has the groups that would be formed of them, and the links between
+// them as the virtual clock has them (sim/timeline.h).
 struct PredictionInput {
   const graph::Graph& graph;
   const base::Result<graph::Halves>& halves;  // or why it cannot have a merged head
-  std::int64_t batch = 0;                     // of a group's step
-  int devices = 0;
-  double batch_seconds = 0.0;     // of one such device for the whole batch
-  double server_seconds = 0.0;    // of the machine that would compute a merged head, for the batch
+  const std::vector<sim::VirtualDevice>& devices;
+  std::int64_t batch = 0;         // of a group's step
+  std::int64_t multiple = 1;      // of shares
+  plan::SpeedCurve server;        // of the machine that would compute a merged head
   double update_seconds = 0.0;    // of the model server
   double bytes_per_second = 0.0;  // of the servers' link, each way
+  double latency_seconds = 0.0;
 };
 
 // Seconds per update with so many groups, with the head on the devices and merged.
@@ -40,7 +44,8 @@ struct Predictions {
   base::Status head;  // why there is no merged head; ok when there is
 };
 
-Predictions Predict(const PredictionInput& input);
+// Fails where groups cannot be formed: of devices whose memories are too small.
+base::Result<Predictions> Predict(const PredictionInput& input);
 
 void PrintPredictions(const Predictions& predictions, std::FILE* out);
 nlohmann::ordered_json PredictionsJson(const Predictions& predictions);

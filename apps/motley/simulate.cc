@@ -197,24 +197,22 @@ Result<Halved> MakeHalves(const TrainPlan& plan, const std::vector<sim::VirtualD
   return halved;
 }
 
-int ShowPredictions(const TrainPlan& plan, const std::vector<sim::VirtualDevice>& devices,
-                    bool json) {
+Result<int> ShowPredictions(const TrainPlan& plan, const std::vector<sim::VirtualDevice>& devices,
+                            bool json) {
   const Job& job = plan.resolved.job;
-  double speed = 0.0;
-  for (const sim::VirtualDevice& device : devices) {
-    speed += device.pace.speed / device.curve.At(job.train.batch);
-  }
   const auto halves =
       cluster::SplitForMergedHead(plan.prepared.model.graph, job.train.bn_batch, /*gloo=*/false);
-  const Predictions predictions =
+  MOTLEY_ASSIGN_OR_RETURN(
+      const Predictions predictions,
       Predict({.graph = plan.prepared.model.graph,
                .halves = halves,
+               .devices = devices,
                .batch = job.train.batch,
-               .devices = static_cast<int>(devices.size()),
-               .batch_seconds = static_cast<double>(devices.size()) / speed,
-               .server_seconds = FastestOf(devices, job.train.batch).At(job.train.batch),
+               .multiple = std::max<std::int64_t>(1, job.train.bn_batch),
+               .server = FastestOf(devices, job.train.batch),
                .update_seconds = 1e-3 * job.network.server_ms,
-               .bytes_per_second = kBytesPerGigabit * job.network.bandwidth_gbit});
+               .bytes_per_second = kBytesPerGigabit * job.network.bandwidth_gbit,
+               .latency_seconds = 1e-6 * job.network.latency_us}));
   if (json) {
     fmt::print("{}\n", Dump(PredictionsJson(predictions)));
   } else {

@@ -381,10 +381,9 @@ base::Result<run::Update> VirtualExecutor::Apply(const Timeline::Event& event,
   }
   if (!update.not_finite.empty()) return update;
   if (watch_) {
-    update.coordinate_momentum =
-        watch_->Add(event.staleness, watch_->Sample(flight.sum), update.samples,
-                    static_cast<double>(sgd.learning_rate),
-                    watch_->Sample(std::span(weights_).first(own_)));
+    update.coordinate_momentum = watch_->Add(event.staleness, watch_->Sample(flight.sum),
+                                             update.samples, static_cast<double>(sgd.learning_rate),
+                                             watch_->Sample(std::span(weights_).first(own_)));
   }
   Release(flight);
   plan::StepDone done{.step = ++step_,

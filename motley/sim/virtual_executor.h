@@ -231,7 +231,7 @@ class VirtualExecutor final : public run::Executor {
   std::vector<Flight> flights_;  // by the timeline's number
   plan::NoiseScale noise_;
   std::optional<plan::CoordinateWatch> watch_;  // with gradients
-  std::vector<bool> busy_;  // by device
+  std::vector<bool> busy_;                      // by device
   std::vector<std::optional<double>> lost_at_;
   std::vector<Source> sources_;
   struct Prepared {

@@ -194,6 +194,30 @@ TEST_F(DevicesProgramTest, PredictsSecondsPerUpdateWithAndWithoutAMergedHead) {
   EXPECT_FALSE(fs::exists(folder() / "runs"));
 }
 
+TEST_F(DevicesProgramTest, PredictsTheUpdatesOfUnequalGroupsAsTheVirtualRunHasThem) {
+  WriteSmallIdx(folder() / "data", 1600, 1);
+  // Two fast devices, each as fast as five of the others, and links that count.
+  WriteJob(
+      "[data]\ntrain = \"idx:data\"\n[train]\nbatch = 40\nepochs = 2\ntune = \"once\"\n"
+      "[[device]]\nname = \"fast\"\ncount = 2\nfixed_ms = 0\nsample_ms = 1\n"
+      "[[device]]\nname = \"slow\"\ncount = 10\nfixed_ms = 0\nsample_ms = 5\n"
+      "[network]\nbandwidth_gbit = 5\nserver_ms = 1\n");
+  const Outcome predicted = Run({"simulate", "job.toml", "--predict", "--json"});
+  ASSERT_EQ(predicted.exit_code, 0) << predicted.err;
+  for (const json& row : json::parse(predicted.out).at("seconds_per_update")) {
+    const int groups = row.at("groups");
+    if (groups > 4) continue;  // the groups of slow devices hardly make any update
+    const std::string run = "run" + std::to_string(groups);
+    const Outcome outcome = Run({"simulate", "job.toml", "--time-only", "--out", run, "--set",
+                                 "cluster.groups=" + std::to_string(groups)});
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    const json summary = Summary(run);
+    const double measured =
+        summary.at("seconds").get<double>() / summary.at("steps").get<double>();
+    EXPECT_NEAR(row.at("queueing").get<double>(), measured, 0.15 * measured) << groups;
+  }
+}
+
 TEST_F(DevicesProgramTest, ASpeedOrAPowerThatCannotBeIsRefusedByItsKey) {
   const std::pair<std::string, std::string> mistakes[] = {
       {"speed = 0", "job.toml:6:1: device.speed is 0"},
@@ -442,7 +466,8 @@ TEST_F(DevicesProgramTest, SimulatesTheFailureOfADevice) {
   EXPECT_EQ(brief.at("name"), "brief");
   EXPECT_GT(brief.at("samples"), 0);
   EXPECT_LT(brief.at("samples"), 80);
-  EXPECT_LE(brief.at("compute_seconds").get<double>() + brief.at("wait_seconds").get<double>(), 0.11);
+  EXPECT_LE(brief.at("compute_seconds").get<double>() + brief.at("wait_seconds").get<double>(),
+            0.11);
 }
 
 TEST_F(DevicesProgramTest, RefusesMoreGroupsThanDevicesAndATargetWithoutGradients) {

@@ -11,9 +11,10 @@
 namespace motley::plan {
 namespace {
 
-// What the watch says on the average of a quadratic with a curvature of 1 in all directions, where a
-// random one of `groups` makes the next update (staleness is geometric: a momentum of 1 - 1/groups),
-// with explicit momentum, and noise in the gradients: standard deviations over the first weights'.
+// What the watch says on the average of a quadratic with a curvature of 1 in all directions, where
+// a random one of `groups` makes the next update (staleness is geometric: a momentum of 1 -
+// 1/groups), with explicit momentum, and noise in the gradients: standard deviations over the first
+// weights'.
 double Estimate(std::uint64_t groups, double momentum, double noise) {
   constexpr std::size_t kSize = 400;
   constexpr std::size_t kUpdates = 400;
