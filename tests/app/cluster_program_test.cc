@@ -212,6 +212,31 @@ TEST_F(ClusterProgramTest, AJobGoesOnWhenAWorkerIsKilled) {
   EXPECT_EQ(summary["bytes_sent"]["private_data"], 0);
 }
 
+TEST_F(ClusterProgramTest, GroupsGoOnWhenAWorkerOfOneOfThemIsKilled) {
+  auto server = ServeGlyphs(Set("cluster.min_workers=3") + Set("cluster.groups=2") +
+                            Set("train.epochs=2") + Set("train.learning_rate=0.01") +
+                            Set("train.tune=off"));
+  ASSERT_TRUE(Listens(*server)) << server->Wait(0).err;
+  std::vector<std::unique_ptr<Child>> workers;
+  for (const char* name : {"first", "second", "third"}) workers.push_back(Join({"--name", name}));
+  ASSERT_TRUE(WaitForEvents(*server, "step", 1));
+  EXPECT_EQ(Status()["groups"], 2);
+  workers[1]->Signal(SIGKILL);
+  const Outcome served = server->Wait(kLimit);
+  EXPECT_EQ(served.exit_code, 0) << served.out << served.err;
+  ASSERT_EQ(Events("lost").size(), 1U);
+  EXPECT_EQ(Events("lost")[0]["worker"], "second");
+  const json summary = Summary();
+  EXPECT_EQ(summary["samples"], 16000);
+  EXPECT_EQ(summary["groups"], 2);
+  std::int64_t samples = 0, updates = 0;
+  for (const json& device : summary["devices"]) samples += device["samples"].get<std::int64_t>();
+  EXPECT_EQ(samples, 16000);
+  for (const json& count : summary["staleness"]["histogram"]) updates += count.get<std::int64_t>();
+  EXPECT_EQ(updates, summary["steps"]);
+  EXPECT_TRUE(summary["staleness"]["coordinate_momentum"].is_number());
+}
+
 TEST_F(ClusterProgramTest, AJobGoesOnWhenAWorkerThatHoldsARangeOfTheModelIsKilled) {
   auto server =
       ServeGlyphs(Set("cluster.min_workers=2") + Set("cluster.shards=2") + Set("train.epochs=2"));

@@ -35,29 +35,32 @@ class Parts(unittest.TestCase):
         self.assertIsNone(asynchrony.updates_to(0.6, [(100, 0.3), (200, 0.65), (300, 0.4), (400, 0.5)]))
 
     def test_a_run_that_only_guesses_is_over_after_three_epochs(self):
-        self.assertFalse(asynchrony.is_over([(1, 0.1), (2, 0.1)], LONG, 100))
-        self.assertTrue(asynchrony.is_over([(1, 0.1), (2, 0.1), (3, 0.1)], LONG, 100))
-        self.assertFalse(asynchrony.is_over([(1, 0.1), (2, 0.3), (3, 0.1)], LONG, 100))
+        self.assertFalse(asynchrony.is_over([(1, 0.1), (2, 0.1)], LONG, None))
+        self.assertTrue(asynchrony.is_over([(1, 0.1), (2, 0.1), (3, 0.1)], LONG, None))
+        self.assertFalse(asynchrony.is_over([(1, 0.1), (2, 0.3), (3, 0.1)], LONG, None))
 
-    def test_a_run_far_below_the_target_is_over_after_half_of_its_epochs(self):
-        setting = {"epochs": 4, "target": 0.6}
-        self.assertFalse(asynchrony.is_over([(1, 0.3)], setting, 100))
-        self.assertTrue(asynchrony.is_over([(1, 0.3), (2, 0.39)], setting, 100))
-        self.assertFalse(asynchrony.is_over([(1, 0.41), (2, 0.39)], setting, 100))
+    def test_a_run_of_the_first_seed_is_over_when_it_is_far_behind_the_best(self):
+        best = {**run_of(0.01, 0.0, 700), "epochs": [(100 * i, 0.09 * i) for i in range(1, 9)]}
+        runs = {"a": run_of(0.1, 0.9, 900), "b": best, "c": run_of(0.1, 0.0, None)}
+        leader = asynchrony.leader_of(runs, 1)
+        self.assertIs(leader, best)
+        self.assertIsNone(asynchrony.leader_of(runs, 2))
+        self.assertIsNone(asynchrony.leader_of({"c": runs["c"]}, 1))
 
-    def test_a_run_of_the_first_seed_is_over_at_a_multiple_of_the_updates_of_the_best(self):
-        runs = {"a": run_of(0.1, 0.9, 500), "b": run_of(0.01, 0.0, 300), "c": run_of(0.1, 0.0, None)}
-        self.assertEqual(asynchrony.limit_of(runs, 1), 450)
-        passed = [(300, 0.5), (450, 0.5)]
-        self.assertTrue(asynchrony.is_over(passed, LONG, asynchrony.limit_of(runs, 1)))
-        self.assertFalse(asynchrony.is_over([(449, 0.5)], LONG, asynchrony.limit_of(runs, 1)))
-        self.assertFalse(asynchrony.is_over([(450, 0.5)], LONG, asynchrony.limit_of(runs, 2)))
-        self.assertFalse(asynchrony.is_over([(450, 0.5)], LONG, asynchrony.limit_of({}, 1)))
+        def run(behind, epochs):
+            return [(100 * i, 0.09 * i - behind) for i in range(1, epochs + 1)]
+        self.assertFalse(asynchrony.is_over(run(0.07, 4), LONG, leader))  # its smoothed fourth is not known
+        self.assertTrue(asynchrony.is_over(run(0.07, 5), LONG, leader))
+        self.assertFalse(asynchrony.is_over(run(0.07, 5), LONG, None))
+        self.assertFalse(asynchrony.is_over(run(0.05, 5), LONG, leader))
+        slow = [(100 * i, 0.59) for i in range(1, 12)]
+        self.assertFalse(asynchrony.is_over(slow[:10], LONG, leader))
+        self.assertTrue(asynchrony.is_over(slow, LONG, leader))
 
     def test_a_run_that_has_reached_the_target_is_over(self):
         reached = [(1, 0.5), (2, 0.62), (3, 0.7)]
-        self.assertTrue(asynchrony.is_over(reached, LONG, float("inf")))
-        self.assertFalse(asynchrony.is_over(reached[:2], LONG, float("inf")))
+        self.assertTrue(asynchrony.is_over(reached, LONG, None))
+        self.assertFalse(asynchrony.is_over(reached[:2], LONG, None))
 
     def test_a_watched_program_that_hangs_without_learning_is_ended(self):
         with tempfile.TemporaryDirectory() as folder:
