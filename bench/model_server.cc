@@ -45,6 +45,7 @@ const base::RealClock kClock;
 struct Net {
   const char* zoo;
   graph::Shape input;
+  std::int64_t classes = 0;
 };
 
 // Runs `once` for so many seconds, after a first time that is not counted; per second.
@@ -218,7 +219,7 @@ double UpdatesOverLoopback(const Net& net, const graph::Graph& graph, const data
 }
 
 void Measure(const Net& net, const data::DataPair& data, double seconds) {
-  const graph::Graph graph = graph::BuildZoo(net.zoo, net.input, 10).value();
+  const graph::Graph graph = graph::BuildZoo(net.zoo, net.input, net.classes).value();
   const auto floats = static_cast<std::size_t>(graph.parameter_count() + graph.buffer_count());
   const double megabytes = static_cast<double>(floats * sizeof(float)) / 1e6;
   const double memory = UpdatesInMemory(graph, seconds);
@@ -254,8 +255,8 @@ int main(int argc, char** argv) {
   fmt::print("loopback, plain TCP, both ways: {:.2f} GB/s\n",
              cluster::LoopbackBytesPerSecond(seconds) / 1e9);
   for (const cluster::Net& net :
-       {cluster::Net{"lenet", {1, 28, 28}}, cluster::Net{"resnet18", {3, 32, 32}},
-        cluster::Net{"alexnet", {3, 224, 224}}}) {
+       {cluster::Net{"lenet", {1, 28, 28}, 10}, cluster::Net{"resnet18", {3, 32, 32}, 10},
+        cluster::Net{"alexnet", {3, 224, 224}, 1000}}) {
     cluster::Measure(net, data, seconds);
   }
 }
