@@ -146,6 +146,16 @@ class Stepper {
   base::RealClock clock_;
 };
 
+// Of processors, by all threads so far.
+double CpuSeconds() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
 double PeakRssMb() {
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
@@ -186,10 +196,13 @@ Result<BenchFigures> Measure(Stepper& stepper, int threads, double seconds) {
   // Before and after, because clocks and neighbours change while we measure.
   const double gemm_seconds = std::clamp(seconds / 10.0, 0.2, 2.0);
   const double gemm_before = engine::native::MeasureGemmGflops(threads, gemm_seconds);
+  const base::RealClock clock;
+  const double cpu_before = CpuSeconds(), before = clock.Now();
   for (int window = 0; window < kWindows; ++window) {
     MOTLEY_ASSIGN_OR_RETURN(const double rate, stepper.Measure(seconds / kWindows));
     figures.rates.push_back(rate);
   }
+  figures.busy_cores = (CpuSeconds() - cpu_before) / (clock.Now() - before);
   const double gemm_after = engine::native::MeasureGemmGflops(threads, gemm_seconds);
   figures.gemm_gflops = std::max(gemm_before, gemm_after);
   std::sort(figures.rates.begin(), figures.rates.end());

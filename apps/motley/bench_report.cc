@@ -99,6 +99,7 @@ void PrintJson(const BenchArgs& args, const BenchFigures& figures, const engine:
                                 {"losses", figures.losses},
                                 {"images_per_second", figures.images_per_second()},
                                 {"images_per_second_spread", figures.spread()},
+                                {"busy_cores", figures.busy_cores},
                                 {"gflops", gflops},
                                 {"gemm_gflops", figures.gemm_gflops},
                                 {"fraction_of_gemm_peak", gflops / figures.gemm_gflops},

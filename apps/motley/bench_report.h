@@ -16,6 +16,7 @@ struct BenchFigures {
   optim::SgdOptions update;
   std::vector<double> losses;  // means over the batch in the first steps
   std::vector<double> rates;   // images per second of each window, ascending
+  double busy_cores = 0.0;     // processor seconds per second, meanwhile
   double gemm_gflops = 0.0;
   double peak_rss_mb = 0.0;  // of training; the buffers of the GEMM come later
 

@@ -6,6 +6,7 @@ A result is valid when the losses of both programs agree; figures of others mean
 import contextlib
 import dataclasses
 import pathlib
+import statistics
 import typing
 
 from side_by_side import figures, machine, plot
@@ -130,7 +131,9 @@ def measure_interrupted(bench, row, rounds):
     for name, answers in (("motley", ours), ("torch", theirs)):
         quiet, busy = figures.summary(answers["quiet"]), figures.summary(answers["busy"])
         kept = busy["images_per_second"] / quiet["images_per_second"]
-        result[name] = {"quiet": quiet, "busy": busy, "kept": kept}
+        cores = statistics.median(answer["busy_cores"] for answer in answers["quiet"])
+        result[name] = {"quiet": quiet, "busy": busy, "kept": kept, "busy_cores": cores,
+                        "kept_of_fair_share": kept / figures.fair_part(cores, THREADS[-1])}
     result["torch"].update(config)
     return judged(result, sum(ours.values(), []), sum(theirs.values(), []))
 
@@ -142,10 +145,12 @@ def report_interrupted(results, _):
         for program in (result["motley"], result["torch"]):
             cells += [figures.rate(program[k]["images_per_second"]) for k in ("quiet", "busy")]
             cells.append(verdict(result, figures.percent(program["kept"])))
+            cells.append(f"{program['busy_cores']:.2f}")
+            cells.append(figures.percent(program["kept_of_fair_share"]))
         rows.append(label(result) + cells)
     return figures.table(
-        ["net", "input", "batch", "Motley, quiet", "interrupted", "kept",
-         "PyTorch, quiet", "interrupted", "kept"],
+        ["net", "input", "batch", "Motley, quiet", "interrupted", "kept", "cores", "of fair share",
+         "PyTorch, quiet", "interrupted", "kept", "cores", "of fair share"],
         rows,
     )
 

@@ -16,6 +16,12 @@ def summary(answers):
     }
 
 
+def fair_part(cores, threads, machine=2):
+    """What is left of the speed of a program that keeps so many cores busy with so many threads, when
+    one more thread burns what it gets of the machine's cores and every thread gets the same."""
+    return min(1.0, threads * machine / (threads + 1) / cores)
+
+
 def loss_difference(ours, theirs):
     """The largest relative difference of two lists of losses; infinite where they do not match."""
     if not ours or len(ours) != len(theirs):

@@ -50,6 +50,11 @@ class Figures(unittest.TestCase):
         self.assertEqual(answer["peak_rss_mb"], 200.0)
         self.assertAlmostEqual(answer["spread"], 0.3)
 
+    def test_a_program_that_leaves_cores_idle_loses_less_to_another_one(self):
+        self.assertAlmostEqual(figures.fair_part(2.0, 2), 2 / 3)
+        self.assertAlmostEqual(figures.fair_part(1.6, 2), 5 / 6)
+        self.assertEqual(figures.fair_part(1.0, 2), 1.0)
+
     def test_the_geometric_mean_of_a_ratio_and_its_inverse_is_one(self):
         self.assertAlmostEqual(figures.geometric_mean([4.0, 0.25]), 1.0)
 
