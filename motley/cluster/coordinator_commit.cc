@@ -49,27 +49,36 @@ bool Coordinator::Impl::CheckDone(const Group& group) {
 
 bool Coordinator::Impl::CheckEvaluated(const std::vector<std::int64_t>& shares) {
   bool right = true;
+  std::vector<SessionPtr> bad;
   for (std::size_t i = 0; i < members_.size(); ++i) {
-    const std::int64_t samples = members_[i]->done->samples();
-    if (samples == shares[i]) continue;
+    const proto::Done& done = *members_[i]->done;
+    if (!std::isfinite(done.loss_sum())) bad.push_back(members_[i]);
+    if (done.samples() == shares[i]) continue;
     right = false;
-    desk_.SendAway(members_[i], fmt::format("it did {} samples instead of {}", samples, shares[i]));
+    desk_.SendAway(members_[i],
+                   fmt::format("it did {} samples instead of {}", done.samples(), shares[i]));
   }
-  return right;
+  return !SendSuspectsAway(bad, "its loss in the test is not finite, and the others' is") && right;
 }
 
-std::string Coordinator::Impl::JudgeGradients(const Group& group) {
+bool Coordinator::Impl::SendSuspectsAway(const std::vector<SessionPtr>& bad,
+                                         const std::string& reason) {
+  // Some of them may be broken machines; when it happens to everybody, it is the training.
+  if (bad.size() == members_.size()) return false;
+  for (const SessionPtr& member : bad) desk_.SendAway(member, reason);
+  suspects_ = suspects_ || !bad.empty();
+  return !bad.empty();
+}
+
+bool Coordinator::Impl::JudgeGradients(const Group& group, run::Update& update) {
   std::vector<SessionPtr> bad;
   for (const SessionPtr& member : group.members) {
     if (!member->done) continue;
     if (!member->done->finite() || !std::isfinite(member->done->loss_sum())) bad.push_back(member);
   }
-  if (bad.empty()) return {};
-  // One of several may be a broken machine; when it happens to more of them, it is the training.
-  if (bad.size() > 1 || members_.size() == 1 || suspects_ > 0) return "the loss or a gradient";
-  ++suspects_;
-  desk_.SendAway(bad.front(), "its gradient is not finite, and the others' are");
-  return {};
+  if (SendSuspectsAway(bad, "its gradient is not finite, and the others' are")) return false;
+  if (!bad.empty()) update.not_finite = "the loss or a gradient";
+  return true;
 }
 
 run::Update Coordinator::Impl::Commit(int number, Group& group) {
@@ -119,7 +128,7 @@ run::Update Coordinator::Impl::Commit(int number, Group& group) {
   CommitAtShards(number, {group.generation, step_});
   group.busy = false;
   group.version = step_;
-  suspects_ = 0;
+  suspects_ = false;
   ++group.steps_of_plan;
   for (std::size_t i = 0; i < group.members.size(); ++i) {
     const SessionPtr& member = group.members[i];

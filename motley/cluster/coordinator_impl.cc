@@ -353,9 +353,7 @@ bool Coordinator::Impl::MayCommit(int number) const {
 std::optional<run::Update> Coordinator::Impl::Finish(int number, Group& group) {
   run::Update update;
   // First, because then nobody waits for the gradients of the others: they may be on their way.
-  const int suspects = suspects_;
-  update.not_finite = JudgeGradients(group);
-  if (suspects_ > suspects) return std::nullopt;
+  if (!JudgeGradients(group, update)) return std::nullopt;
   if (!update.not_finite.empty()) return update;
   if (head_ != nullptr && !HeadIsWell(number)) {
     update.not_finite = head_->outcome(number)->value().not_finite;
@@ -418,6 +416,7 @@ base::Result<run::Evaluation> Coordinator::Impl::Evaluate() {
     if (shards_break_ != kNever) shards_break_ = clock_.Now();  // nobody else will tell more
     if (outcome == Outcome::kInterrupted) return base::Cancelled("evaluation interrupted");
   }
+  suspects_ = false;
   run::Evaluation test{.samples = data_.test->size()};
   std::int64_t correct = 0;
   for (const SessionPtr& member : members_) {

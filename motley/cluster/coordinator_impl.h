@@ -200,8 +200,11 @@ class Coordinator::Impl {
   // away.
   bool CheckDone(const Group& group);
   bool CheckEvaluated(const std::vector<std::int64_t>& shares);
-  // Why the gradients that came cannot be used; a single offender is sent away.
-  std::string JudgeGradients(const Group& group);
+  // False when the step has to be made again, without those whose gradients cannot be used. When
+  // nobody's can, the update says so.
+  bool JudgeGradients(const Group& group, run::Update& update);
+  // Whether anybody was sent away: not when it would be everybody.
+  bool SendSuspectsAway(const std::vector<SessionPtr>& bad, const std::string& reason);
   run::Update Commit(int number, Group& group);
   // By Gloo nobody else knows them.
   static ModelServer::Norms ReportedNorms(const Group& group);
@@ -271,7 +274,9 @@ class Coordinator::Impl {
   double shards_break_ = kNever;         // on the clock: a member does not reach a host
   std::uint64_t shards_generation_ = 0;  // in which they were formed
   ShardRecord shard_record_;
-  int suspects_ = 0;  // members sent away for a bad gradient since the last update
+  // Members were sent away for numbers that are not finite since the last update. Until the next
+  // one nobody joins: every attempt has fewer members, so it comes to an end.
+  bool suspects_ = false;
   plan::NoiseScale noise_;
   plan::CoordinateWatch watch_;  // without Gloo, whose members have the model
   std::int64_t short_steps_ = 0;

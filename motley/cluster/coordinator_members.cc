@@ -112,6 +112,7 @@ void Coordinator::Impl::RemoveGone() {
 }
 
 std::vector<SessionPtr> Coordinator::Impl::Joiners() const {
+  if (suspects_ && !members_.empty()) return {};
   std::vector<SessionPtr> joiners;
   for (const SessionPtr& session : desk_.sessions()) {
     const bool member = std::find(members_.begin(), members_.end(), session) != members_.end();

@@ -112,6 +112,26 @@ TEST_P(ReductionTest, AGradientThatIsNotFiniteSendsItsWorkerAway) {
   EXPECT_EQ(cluster.CountTold("not finite"), 1);
 }
 
+// Each time they come back, until the next step is done without them.
+TEST_P(ReductionTest, WhoeverHasAGradientThatIsNotFiniteIsSentAwayAndTheOthersGoOn) {
+  TestCluster cluster(Options(3));
+  cluster.AddWorker({.name = "sound"});
+  for (const char* name : {"mad-1", "mad-2"}) {
+    cluster.AddWorker(
+        {.name = name, .make_device = DeviceWith({}, [step = 0](const auto& request) mutable {
+                         if (++step == 4 || step == 5) {
+                           request.gradient[17] = std::numeric_limits<float>::quiet_NaN();
+                         }
+                       })});
+  }
+  const auto report = cluster.Run();
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  ExpectSame(report->state, OnOneDevice({}));
+  EXPECT_GE(cluster.CountTold("mad-1 ("), 1);
+  EXPECT_GE(cluster.CountTold("mad-2 ("), 1);
+  EXPECT_EQ(cluster.CountTold("sound ("), 0);
+}
+
 TEST_P(ReductionTest, ALearningRateThatIsTooLargeEndsTheRunAsOnOneMachine) {
   TestCluster::Options options = Options();
   options.job.learning_rate = 1e30F;

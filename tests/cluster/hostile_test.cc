@@ -326,6 +326,34 @@ INSTANTIATE_TEST_SUITE_P(Heads, LiarTest, testing::Bool(), [](const auto& param_
   return param_info.param ? "WithAMergedHead" : "WithTheWholeNet";
 });
 
+TEST(TestLiarTest, WhoseLossInTheTestIsNotFiniteIsSentAwayAndTheOthersTest) {
+  TestCluster::Options options;
+  options.min_workers = 2;
+  options.shares = {1, 0};
+  TestCluster cluster(options);
+  cluster.AddWorker({.name = "honest"});
+  Stranger stranger(cluster, cluster.token());
+  ASSERT_TRUE(stranger.Join("liar").ok());
+  const std::jthread reading([&] { stranger.ReadParts([](const proto::Part&) {}); });
+  const std::jthread lying([&] {
+    stranger.Pretend({}, [](const proto::Order& order, proto::Report& report) {
+      if (!order.has_evaluate()) return false;
+      proto::Done& done = *report.mutable_done();
+      done.set_generation(order.generation());
+      done.set_step(order.step());
+      done.set_finite(true);
+      done.set_loss_sum(std::numeric_limits<double>::quiet_NaN());
+      return true;
+    });
+  });
+  const auto report = cluster.Run();
+  cluster.Vanish();
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  ExpectSame(report->state, OnOneDevice({}));
+  EXPECT_EQ(cluster.CountTold("lost: liar"), 1);
+  EXPECT_EQ(cluster.CountTold("lost: honest"), 0);
+}
+
 // By Gloo, where a member hands over the model when somebody joins.
 TEST(StateTest, AModelWithAPartThatComesTwiceIsRefused) {
   TestCluster::Options options;
