@@ -93,9 +93,9 @@ class Coordinator::Impl {
   void RemoveGone();
   std::vector<SessionPtr> Joiners() const;
   bool Admit(const std::vector<SessionPtr>& joiners);
-  // Sends the present model to those who have another, and waits until it is there. False when
-  // somebody is gone meanwhile.
-  bool Refresh(const std::vector<SessionPtr>& sessions);
+  // Sends the present model to those who have another, and waits until it is there; who does not
+  // have it after so many seconds is sent away. False when somebody is gone meanwhile.
+  bool Refresh(const std::vector<SessionPtr>& sessions, double seconds);
   // Sends the model to those who are new while the members work, and leaves those who have got it:
   // what has changed since then comes as fast, and a lost connection holds nobody up.
   void LoadAhead(std::vector<SessionPtr>& joiners);

@@ -131,9 +131,10 @@ void Coordinator::Impl::LoadAhead(std::vector<SessionPtr>& joiners) {
       SendLoad(session);
       return true;
     }
-    if (session->done || session->broken) return false;
-    if (clock_.Now() - session->load_began > kLoadSeconds) {
-      desk_.SendAway(session, fmt::format("the model was not there after {:.0f} s", kLoadSeconds));
+    if (session->done) return false;
+    const double seconds = clock_.Now() - session->load_began;
+    if (session->broken || seconds > kLoadSeconds) {
+      desk_.SendAway(session, fmt::format("the model was not there after {:.0f} s", seconds));
     }
     return true;
   });
@@ -146,11 +147,19 @@ void Coordinator::Impl::SendLoad(const SessionPtr& session) {
   order.mutable_load();
   Send(session, std::move(order));
   if (session->load_began == 0.0) session->load_began = clock_.Now();
+  session->version = model_step_;
   SendModel(session, {generation_, step_}, /*whole=*/true);
 }
 
 bool Coordinator::Impl::Admit(const std::vector<SessionPtr>& joiners) {
-  Refresh(joiners);
+  // Who has got the model once gets it again about as fast. Everybody waits for that.
+  double seconds = 0.0;
+  for (const SessionPtr& session : joiners) {
+    const double once = session->loaded - session->load_began;
+    const double again = 1.0 + std::max(2.0 * options_.heartbeat_seconds, 3.0 * once);
+    seconds = std::max(seconds, session->loaded > 0.0 ? again : kLoadSeconds);
+  }
+  Refresh(joiners, std::min(seconds, kLoadSeconds));
   for (const SessionPtr& session : joiners) {
     if (session->closed() || session->version != step_) continue;
     members_.push_back(session);
@@ -175,7 +184,8 @@ bool Coordinator::Impl::Admit(const std::vector<SessionPtr>& joiners) {
   return !members_.empty();
 }
 
-bool Coordinator::Impl::Refresh(const std::vector<SessionPtr>& sessions) {
+bool Coordinator::Impl::Refresh(const std::vector<SessionPtr>& sessions, double seconds) {
+  const double deadline = clock_.Now() + seconds;
   std::vector<SessionPtr> waiting;
   for (const SessionPtr& session : sessions) {
     if (session->closed() || session->version == step_) continue;
@@ -183,12 +193,15 @@ bool Coordinator::Impl::Refresh(const std::vector<SessionPtr>& sessions) {
     waiting.push_back(session);
   }
   // Whom it reaches late is closed by then, or sent away.
-  while (Await(waiting, kLoadSeconds) != Outcome::kDone) {
-    std::erase_if(waiting,
-                  [](const SessionPtr& session) { return session->closed() || session->broken; });
+  while (Await(waiting, std::max(0.0, deadline - clock_.Now())) != Outcome::kDone) {
+    std::erase_if(waiting, [](const SessionPtr& session) {
+      if (session->broken) session->version = -1;
+      return session->closed() || session->broken;
+    });
   }
-  for (const SessionPtr& session : waiting) session->version = step_;
-  const auto has = [this](const SessionPtr& session) { return session->version == step_; };
+  const auto has = [this](const SessionPtr& session) {
+    return session->version == step_ && !session->closed();
+  };
   return std::all_of(sessions.begin(), sessions.end(), has);
 }
 
@@ -239,7 +252,7 @@ bool Coordinator::Impl::Grouped() const {
 bool Coordinator::Impl::Regroup() {
   for (const auto& [number, group] : groups_) Discard(number);
   groups_.clear();
-  if (!options_.gloo && !Refresh(members_)) return false;
+  if (!options_.gloo && !Refresh(members_, kLoadSeconds)) return false;
   const std::vector<int> planned = PlannedGroups();
   for (std::size_t i = 0; i < members_.size(); ++i) {
     Group& group = groups_[planned[i]];

@@ -280,16 +280,22 @@ TEST_F(HostileTest, WhoNeverGetsTheModelHoldsNobodyUp) {
   std::jthread mute;
   WhileTraining([&] {
     ASSERT_TRUE(stranger.Join("mute").ok());
-    mute = std::jthread([&] {
-      stranger.Pretend({}, [](const proto::Order& order, proto::Report& report) {
-        if (!order.has_load()) return false;
-        report.mutable_heartbeat();
-        return true;
-      });
-    });
+    mute = std::jthread([&] { stranger.PretendWithModels(0); });
     std::this_thread::sleep_for(std::chrono::milliseconds(500));  // it is ready by then
   });
   EXPECT_EQ(cluster_.CountTold("mute ("), 0) << "it was neither admitted nor waited for";
+}
+
+TEST_F(HostileTest, WhoGetsTheModelOnceAndNotAgainHoldsNobodyUpForLong) {
+  Stranger stranger(cluster_, Token());
+  std::jthread mute;
+  WhileTraining([&] {
+    ASSERT_TRUE(stranger.Join("mute").ok());
+    mute = std::jthread([&] { stranger.PretendWithModels(1); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  });
+  EXPECT_EQ(cluster_.CountTold("mute joined"), 0);
+  EXPECT_EQ(cluster_.CountTold("is lost: alive, but not finished after 3 s"), 1);
 }
 
 TEST_F(HostileTest, AWorkerThatJoinsAndSaysNothingIsForgotten) {

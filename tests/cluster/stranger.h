@@ -103,6 +103,15 @@ class Stranger {
     (void)stream->Finish();
   }
 
+  // Says of the first `models` that it has got them, and never again.
+  void PretendWithModels(int models) {
+    Pretend({}, [&models](const proto::Order& order, proto::Report& report) {
+      if (!order.has_load() || models-- > 0) return false;
+      report.mutable_heartbeat();
+      return true;
+    });
+  }
+
   // Looks at the parts that come, until the connection ends. `open` is told how to send others.
   using Look = std::function<void(const proto::Part&)>;
   void ReadParts(const Look& look, const std::function<void(const Look& send)>& open = {}) {
