@@ -42,7 +42,7 @@ bool Coordinator::Impl::CheckDone(const Group& group) {
         options_.gloo || samples == 0 || model_.SamplesOf(member->name) == done.samples();
     if (fits && sent) continue;
     right = false;
-    desk_.SendAway(member, fmt::format("it did {} samples instead of {}", done.samples(), samples));
+    SendAway(member, fmt::format("it did {} samples instead of {}", done.samples(), samples));
   }
   return right;
 }
@@ -55,8 +55,8 @@ bool Coordinator::Impl::CheckEvaluated(const std::vector<std::int64_t>& shares) 
     if (!std::isfinite(done.loss_sum())) bad.push_back(members_[i]);
     if (done.samples() == shares[i]) continue;
     right = false;
-    desk_.SendAway(members_[i],
-                   fmt::format("it did {} samples instead of {}", done.samples(), shares[i]));
+    SendAway(members_[i],
+             fmt::format("it did {} samples instead of {}", done.samples(), shares[i]));
   }
   return !SendSuspectsAway(bad, "its loss in the test is not finite, and the others' is") && right;
 }
@@ -65,7 +65,7 @@ bool Coordinator::Impl::SendSuspectsAway(const std::vector<SessionPtr>& bad,
                                          const std::string& reason) {
   // Some of them may be broken machines; when it happens to everybody, it is the training.
   if (bad.size() == members_.size()) return false;
-  for (const SessionPtr& member : bad) desk_.SendAway(member, reason);
+  for (const SessionPtr& member : bad) SendAway(member, reason);
   suspects_ = suspects_ || !bad.empty();
   return !bad.empty();
 }

@@ -323,8 +323,8 @@ std::optional<Coordinator::Impl::Outcome> Coordinator::Impl::Look(int number, Gr
     // It may be waiting for others at the boundary.
     if (head_ != nullptr && crossed && !head_->outcome(number)) continue;
     blamed = true;
-    desk_.SendAway(
-        member, fmt::format("alive, but not finished after {:.0f} s", clock_.Now() - group.began));
+    SendAway(member,
+             fmt::format("alive, but not finished after {:.0f} s", clock_.Now() - group.began));
   }
   if (!blamed && AskHosts(number, group)) return std::nullopt;
   if (!blamed) SendSlowHostsAway(number, group);

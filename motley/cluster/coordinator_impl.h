@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "motley/cluster/conduct.h"
 #include "motley/cluster/coordinator.h"
 #include "motley/cluster/desk.h"
 #include "motley/cluster/head_server.h"
@@ -236,6 +237,9 @@ class Coordinator::Impl {
   void SendStop(const SessionPtr& session, const std::string& reason);
   std::vector<std::int64_t> Cut(std::int64_t total) const;
   void Tell(const plan::Event& event);
+  // Ends the session of one that holds the others up. Who needs that again and again is barred.
+  void SendAway(const SessionPtr& session, const std::string& reason);
+  double Strike(const Session& session);  // for how many seconds it is barred
   void TellLost(const SessionPtr& session);
   void ShowProgress();
 
@@ -274,6 +278,7 @@ class Coordinator::Impl {
   double shards_break_ = kNever;         // on the clock: a member does not reach a host
   std::uint64_t shards_generation_ = 0;  // in which they were formed
   ShardRecord shard_record_;
+  Conduct conduct_;
   // Members were sent away for numbers that are not finite since the last update. Until the next
   // one nobody joins: every attempt has fewer members, so it comes to an end.
   bool suspects_ = false;

@@ -117,7 +117,8 @@ std::vector<SessionPtr> Coordinator::Impl::Joiners() const {
   for (const SessionPtr& session : desk_.sessions()) {
     const bool member = std::find(members_.begin(), members_.end(), session) != members_.end();
     if (session->ready && !session->leaving && !session->closed() && !member &&
-        !shard_record_.Barred(clock_.Now(), session->name)) {
+        !shard_record_.Barred(clock_.Now(), session->name) &&
+        !conduct_.Barred(clock_.Now(), session->name)) {
       joiners.push_back(session);
     }
   }
@@ -134,7 +135,7 @@ void Coordinator::Impl::LoadAhead(std::vector<SessionPtr>& joiners) {
     if (session->done) return false;
     const double seconds = clock_.Now() - session->load_began;
     if (session->broken || seconds > kLoadSeconds) {
-      desk_.SendAway(session, fmt::format("the model was not there after {:.0f} s", seconds));
+      SendAway(session, fmt::format("the model was not there after {:.0f} s", seconds));
     }
     return true;
   });
@@ -312,9 +313,9 @@ bool Coordinator::Impl::FormGroup() {
   if (failed_forms_ >= kMaxFailedForms) {
     // Two of them do not reach each other, though both reach us. Any order of going comes to an
     // end: a group of one forms itself.
-    desk_.SendAway(members_.back(),
-                   "the members cannot form a group; see whether all of them "
-                   "reach each other");
+    SendAway(members_.back(),
+             "the members cannot form a group; see whether all of them "
+             "reach each other");
     failed_forms_ = 0;
   }
   return formed_;

@@ -24,7 +24,7 @@ Coordinator::Impl::Outcome Coordinator::Impl::Await(const std::vector<SessionPtr
     if (clock_.Now() > deadline) {
       for (const SessionPtr& session : who) {
         if (!session->done) {
-          desk_.SendAway(session, fmt::format("alive, but not finished after {:.0f} s", seconds));
+          SendAway(session, fmt::format("alive, but not finished after {:.0f} s", seconds));
         }
       }
       return Outcome::kBroken;
@@ -40,15 +40,15 @@ void Coordinator::Impl::Drain() {
 void Coordinator::Impl::Take(Desk::Item item) {
   const SessionPtr& session = item.session;
   if (item.closed) {
+    if (session->refused) Strike(*session);
     TellLost(session);
     return;
   }
   switch (item.report.kind_case()) {
     case proto::Report::kReady:
       if (session->ready || (head_ != nullptr && item.report.ready().private_samples() > 0)) {
-        desk_.SendAway(session, session->ready
-                                    ? "it was ready before"
-                                    : "it has private samples, and the job a merged head");
+        SendAway(session, session->ready ? "it was ready before"
+                                         : "it has private samples, and the job a merged head");
         break;
       }
       session->ready = true;
@@ -79,7 +79,7 @@ void Coordinator::Impl::Take(Desk::Item item) {
       if (item.report.failed().group() && job_.shards() > 1) {
         TakeShardFailure(session, item.report.failed());
       } else if (!item.report.failed().group() || !options_.gloo) {
-        desk_.SendAway(session, "it failed: " + item.report.failed().message());
+        SendAway(session, "it failed: " + item.report.failed().message());
       } else if (item.report.failed().generation() == session->ordered.generation) {
         session->broken = true;
       }
@@ -87,6 +87,18 @@ void Coordinator::Impl::Take(Desk::Item item) {
     default:
       break;
   }
+}
+
+double Coordinator::Impl::Strike(const Session& session) {
+  if (session.load_began == 0.0) return 0.0;  // nobody was held up by it
+  return conduct_.Strike(clock_.Now(), session.name);
+}
+
+void Coordinator::Impl::SendAway(const SessionPtr& session, const std::string& reason) {
+  const double seconds = session->closed() ? 0.0 : Strike(*session);
+  const std::string bar =
+      fmt::format("; as it is not the first time, it is not used for {:.0f} s", seconds);
+  desk_.SendAway(session, seconds > 0.0 ? reason + bar : reason);
 }
 
 void Coordinator::Impl::TellLost(const SessionPtr& session) {

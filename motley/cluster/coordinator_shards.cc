@@ -174,7 +174,7 @@ bool Coordinator::Impl::TakeHosting(std::size_t number) {
   Range& range = ranges_[number];
   range.hosting = range.host->done->hosting();
   if (range.hosting.address().empty() || !CheckUsable(range.hosting.certificate()).ok()) {
-    desk_.SendAway(range.host, "it was to hold a range of the model, and says not where");
+    SendAway(range.host, "it was to hold a range of the model, and says not where");
     return false;
   }
   if (std::exchange(range.filled, true)) return true;
@@ -282,8 +282,7 @@ bool Coordinator::Impl::CheckSums(int number, const Group& group) {
   if (ranges_.empty()) return true;
   const std::string who = model_.Contradicting(number);
   for (const SessionPtr& member : group.members) {
-    if (member->name == who)
-      desk_.SendAway(member, "it tells each shard another number of samples");
+    if (member->name == who) SendAway(member, "it tells each shard another number of samples");
   }
   return who.empty();
 }
@@ -317,9 +316,9 @@ void Coordinator::Impl::SendSlowHostsAway(int number, const Group& group) {
   for (const Range& range : ranges_) {
     if (range.host == nullptr) continue;
     if (std::find(owing.begin(), owing.end(), range.host->name) == owing.end()) continue;
-    desk_.SendAway(range.host, fmt::format("alive, but its range of the model was not there after "
-                                           "{:.0f} s",
-                                           clock_.Now() - group.began));
+    SendAway(range.host, fmt::format("alive, but its range of the model was not there after "
+                                     "{:.0f} s",
+                                     clock_.Now() - group.began));
   }
 }
 
@@ -333,7 +332,7 @@ void Coordinator::Impl::TakeShardFailure(const SessionPtr& session, const proto:
     return range.host != nullptr && range.host->name == failed.host();
   };
   if (std::none_of(ranges_.begin(), ranges_.end(), named)) {
-    desk_.SendAway(session, "it failed, and names nobody who holds a range: " + failed.message());
+    SendAway(session, "it failed, and names nobody who holds a range: " + failed.message());
     return;
   }
   session->broken = true;
@@ -357,7 +356,7 @@ void Coordinator::Impl::TakeComplaint(const SessionPtr& session,
   for (const SessionPtr& member : members_) {
     if (member->name != complaint.member() || member->closed()) continue;
     desk_.OnRefused({member->peer, {}}, where + member->name + ": " + complaint.what());
-    desk_.SendAway(member, where + complaint.what());
+    SendAway(member, where + complaint.what());
     return;
   }
 }

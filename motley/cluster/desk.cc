@@ -239,6 +239,18 @@ base::Result<SessionPtr> Desk::Authenticate(const Caller& caller) {
 }
 
 base::Status Desk::OnReport(const SessionPtr& session, const proto::Report& report) {
+  base::Status status = Accept(session, report);
+  if (!status.ok()) session->refused = true;
+  return status;
+}
+
+base::Status Desk::OnPart(const SessionPtr& session, proto::Part& part) {
+  base::Status status = Accept(session, part);
+  if (!status.ok()) session->refused = true;
+  return status;
+}
+
+base::Status Desk::Accept(const SessionPtr& session, const proto::Report& report) {
   session->connected = true;
   session->last_seen = clock_.Now();
   if (report.sequence() != session->last_sequence + 1) {
@@ -295,7 +307,7 @@ base::Status Desk::OnReport(const SessionPtr& session, const proto::Report& repo
   return {};
 }
 
-base::Status Desk::OnPart(const SessionPtr& session, proto::Part& part) {
+base::Status Desk::Accept(const SessionPtr& session, proto::Part& part) {
   session->last_seen = clock_.Now();
   const StepKey key{part.generation(), part.step()};
   if (part.array() == proto::ARRAY_ACTIVATIONS && head_ != nullptr) {

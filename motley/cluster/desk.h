@@ -57,7 +57,7 @@ class Desk final : public Handler {
     std::string from;
     std::vector<float> model, velocity;
     std::vector<bool> seen_model, seen_velocity;  // by part
-    std::int64_t missing = 0;  // floats
+    std::int64_t missing = 0;                     // floats
   };
   void ExpectUpload(const StepKey& key, const std::string& from);
   bool UploadComplete() const;
@@ -83,6 +83,8 @@ class Desk final : public Handler {
  private:
   base::Status CheckToken(const Caller& caller);
   base::Result<std::string> ChooseName(const std::string& wanted, bool again);  // requires mutex_
+  base::Status Accept(const SessionPtr& session, const proto::Report& report);
+  base::Status Accept(const SessionPtr& session, proto::Part& part);
   base::Status Receive(const SessionPtr& session, const proto::Part& part);
   base::Status SendLabels(const data::Dataset& set,
                           const std::function<bool(const proto::SamplesReply&)>& send) const;

@@ -15,14 +15,24 @@ namespace motley::cluster {
 namespace {
 
 constexpr double kFirstPause = 0.1, kLongestPause = 2.0;
+// Longer than a coordinator needs to miss a worker whose connection broke without a word.
+constexpr int kMostRefusals = 8;
 
-proto::JoinRequest RequestOf(const WorkerOptions& options, bool again) {
+// What a worker remembers from one membership to the next.
+struct Standing {
+  std::string name;  // asked for again: what the coordinator knows of it goes by that
+  bool again = false;
+  bool was_member = false;  // in the last attempt to join
+  int refusals = 0;         // since it was one
+};
+
+proto::JoinRequest RequestOf(const WorkerOptions& options, const Standing& standing) {
   proto::JoinRequest request;
   request.set_protocol(kProtocol);
-  request.set_name(options.name);
+  request.set_name(standing.name);
   request.set_host(options.host);
   request.set_rank(options.rank);
-  request.set_again(again);
+  request.set_again(standing.again);
   const int threads =
       options.device.threads > 0 ? options.device.threads : engine::native::UsableCores();
   request.set_device(options.device_name.empty() ? fmt::format("native, {} {}", threads,
@@ -35,11 +45,11 @@ bool Asked(const std::atomic<bool>* leave) { return leave != nullptr && leave->l
 
 // One membership: joins and works until it ends.
 base::Result<WorkerReport> JoinOnce(const WorkerOptions& options, Workshop& workshop,
-                                    const std::atomic<bool>* leave, bool again,
-                                    bool& was_member) {
+                                    const std::atomic<bool>* leave, Standing& standing) {
   MOTLEY_ASSIGN_OR_RETURN(const std::shared_ptr<Link> link, Link::Connect(options));
-  MOTLEY_ASSIGN_OR_RETURN(const proto::JoinReply joined, link->Join(RequestOf(options, again)));
-  was_member = true;
+  ++standing.refusals;
+  MOTLEY_ASSIGN_OR_RETURN(const proto::JoinReply joined, link->Join(RequestOf(options, standing)));
+  standing = {.name = joined.worker(), .again = true, .was_member = true};
   if (options.on_note) {
     options.on_note(options.channel != nullptr
                         ? fmt::format("joined as {}", joined.worker())
@@ -55,11 +65,15 @@ base::Result<WorkerReport> RunWorker(const WorkerOptions& options, const std::at
   Workshop workshop;
   double give_up = clock.Now() + options.retry_seconds;
   double pause = kFirstPause;
-  for (bool again = false;; again = true) {
-    bool was_member = false;
-    auto ended = JoinOnce(options, workshop, leave, again, was_member);
+  Standing standing{.name = options.name};
+  while (true) {
+    standing.was_member = false;
+    auto ended = JoinOnce(options, workshop, leave, standing);
     if (ended.ok() || ended.status().code() != base::Code::kUnavailable) return ended;
-    if (was_member) {
+    standing.again = true;
+    // A coordinator that was started anew may have given the name to somebody else.
+    if (standing.refusals > kMostRefusals) standing.name = options.name;
+    if (standing.was_member) {
       give_up = clock.Now() + options.retry_seconds;
       pause = kFirstPause;
     }

@@ -132,6 +132,25 @@ TEST_P(ReductionTest, WhoeverHasAGradientThatIsNotFiniteIsSentAwayAndTheOthersGo
   EXPECT_EQ(cluster.CountTold("sound ("), 0);
 }
 
+TEST_P(ReductionTest, WhoFailsAgainAndAgainHasToWaitUnderTheNameThatItWasGiven) {
+  TestCluster cluster(Options(3));
+  const auto slow = [](std::int64_t) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    return base::Status();
+  };
+  cluster.AddWorker({.name = "sound", .make_device = DeviceWith(slow)});
+  cluster.AddWorker({.name = "safe", .make_device = DeviceWith(slow)});
+  cluster.AddWorker({.make_device = DeviceWith({}, [](const auto& request) {
+                       request.gradient[17] = std::numeric_limits<float>::quiet_NaN();
+                     })});
+  const auto report = cluster.Run();
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  ExpectSame(report->state, OnOneDevice({}));
+  EXPECT_EQ(cluster.CountTold("lost: worker-0 "), 3);
+  EXPECT_EQ(cluster.CountTold("it is not used for 10 s"), 1);
+  EXPECT_EQ(cluster.CountTold("lost: "), 3);
+}
+
 TEST_P(ReductionTest, ALearningRateThatIsTooLargeEndsTheRunAsOnOneMachine) {
   TestCluster::Options options = Options();
   options.job.learning_rate = 1e30F;
