@@ -129,6 +129,7 @@ run::Update Coordinator::Impl::Commit(int number, Group& group) {
   group.busy = false;
   group.version = step_;
   suspects_ = false;
+  ForgetClaims();
   ++group.steps_of_plan;
   for (std::size_t i = 0; i < group.members.size(); ++i) {
     const SessionPtr& member = group.members[i];

@@ -315,6 +315,12 @@ std::optional<Coordinator::Impl::Outcome> Coordinator::Impl::Look(int number, Gr
     group.limit = clock_.Now() + group.allowed;  // the backward pass comes after it
   }
   if (clock_.Now() <= group.limit || HearOfHosts(group)) return std::nullopt;
+  // In a ring all wait for one. Who does not answer then does not form the next group either.
+  const auto at_work = [](const SessionPtr& member) { return !member->done; };
+  if (options_.gloo && std::all_of(group.members.begin(), group.members.end(), at_work)) {
+    ++failed_groups_;
+    return Outcome::kBroken;
+  }
   bool blamed = false;
   for (const SessionPtr& member : group.members) {
     // To say that it is done is not enough: its gradient must come.
@@ -417,6 +423,7 @@ base::Result<run::Evaluation> Coordinator::Impl::Evaluate() {
     if (outcome == Outcome::kInterrupted) return base::Cancelled("evaluation interrupted");
   }
   suspects_ = false;
+  ForgetClaims();
   run::Evaluation test{.samples = data_.test->size()};
   std::int64_t correct = 0;
   for (const SessionPtr& member : members_) {

@@ -104,6 +104,8 @@ class Coordinator::Impl {
   // Without `whole`, only what is served here.
   void SendModel(const SessionPtr& session, const StepKey& key, bool whole);
   bool FormGroup();
+  void TakeGroupFailure(const SessionPtr& session);
+  void ForgetClaims();
   // Brings the model of this step here from a member that has it.
   base::Status FetchState();
 
@@ -265,7 +267,8 @@ class Coordinator::Impl {
   plan::Plan plan_;
   bool started_;  // whoever is there is enough
   bool formed_ = false, waiting_told_ = false;
-  int failed_forms_ = 0;  // in a row, with everybody alive
+  int failed_groups_ = 0;      // in a row, with everybody alive
+  std::uint64_t claimed_ = 0;  // the last generation of which a member said so
   struct Range {
     SessionPtr host;                                                 // null: it is here
     bool filled = false;                                             // the host has its state

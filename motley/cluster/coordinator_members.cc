@@ -3,12 +3,13 @@
 #include <utility>
 
 #include "motley/cluster/coordinator_impl.h"
+#include "motley/cluster/gloo_reducer.h"
 
 namespace motley::cluster {
 namespace {
 
 constexpr double kFormSeconds = 15.0;
-constexpr int kMaxFailedForms = 3;
+constexpr int kMaxFailedGroups = 3;
 
 std::optional<plan::SpeedCurve> CurveOf(const proto::Ready& ready) {
   std::vector<plan::Timing> timings;
@@ -295,6 +296,18 @@ std::vector<run::PrivatePool> Coordinator::Impl::KnownPools() const {
 }
 
 bool Coordinator::Impl::FormGroup() {
+  if (failed_groups_ >= kMaxFailedGroups) {
+    // Some of them do not reach each other, though all reach us, or one only says so: most likely
+    // the one that was the first to say it most often. Any order of going comes to an end: a group
+    // of one forms itself.
+    const auto claims = [](const SessionPtr& a, const SessionPtr& b) {
+      return a->claims < b->claims;
+    };
+    SendAway(*std::max_element(members_.rbegin(), members_.rend(), claims),
+             "its group fails again and again; see whether all members reach each other");
+    ForgetClaims();
+    return false;
+  }
   Group& group = groups_.at(0);
   NextGeneration(group);
   proto::Order order = NewOrder(group);
@@ -303,22 +316,27 @@ bool Coordinator::Impl::FormGroup() {
     order.mutable_form()->set_rank(static_cast<int>(i));
     Send(members_[i], order);
   }
-  const std::size_t wanted = members_.size();
-  formed_ = Await(members_, kFormSeconds) == Outcome::kDone;
-  if (!formed_) NextGeneration(group);
-  const auto alive = [](const SessionPtr& member) { return !member->closed(); };
-  const bool all_alive =
-      std::count_if(members_.begin(), members_.end(), alive) == static_cast<std::ptrdiff_t>(wanted);
-  failed_forms_ = formed_ || !all_alive ? 0 : failed_forms_ + 1;
-  if (failed_forms_ >= kMaxFailedForms) {
-    // Two of them do not reach each other, though both reach us. Any order of going comes to an
-    // end: a group of one forms itself.
-    SendAway(members_.back(),
-             "the members cannot form a group; see whether all of them "
-             "reach each other");
-    failed_forms_ = 0;
+  const double began = clock_.Now();
+  std::vector<SessionPtr> waiting = members_;
+  formed_ = true;
+  while (Await(waiting, std::max(0.0, began + kFormSeconds - clock_.Now())) != Outcome::kDone) {
+    formed_ = false;
+    const auto gone = [](const SessionPtr& member) { return member->closed(); };
+    // Who has waited for another in vain says so after this time. Then all of them do soon, and who
+    // does not is the one they have waited for.
+    if (std::any_of(waiting.begin(), waiting.end(), gone) ||
+        clock_.Now() < began + GlooOptions().form_seconds) {
+      break;
+    }
+    std::erase_if(waiting, [](const SessionPtr& member) { return member->broken; });
   }
+  if (!formed_) NextGeneration(group);
   return formed_;
+}
+
+void Coordinator::Impl::ForgetClaims() {
+  failed_groups_ = 0;
+  for (const SessionPtr& member : members_) member->claims = 0;
 }
 
 base::Status Coordinator::Impl::FetchState() {

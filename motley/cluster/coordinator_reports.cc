@@ -81,12 +81,23 @@ void Coordinator::Impl::Take(Desk::Item item) {
       } else if (!item.report.failed().group() || !options_.gloo) {
         SendAway(session, "it failed: " + item.report.failed().message());
       } else if (item.report.failed().generation() == session->ordered.generation) {
-        session->broken = true;
+        TakeGroupFailure(session);
       }
       break;
     default:
       break;
   }
+}
+
+void Coordinator::Impl::TakeGroupFailure(const SessionPtr& session) {
+  session->broken = true;
+  // When somebody is gone, others are right to say so.
+  const auto gone = [](const SessionPtr& member) { return member->closed(); };
+  if (std::any_of(members_.begin(), members_.end(), gone)) return;
+  // Who is not the first may say so because of who was.
+  if (std::exchange(claimed_, session->ordered.generation) == session->ordered.generation) return;
+  ++session->claims;
+  ++failed_groups_;
 }
 
 double Coordinator::Impl::Strike(const Session& session) {

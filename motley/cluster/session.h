@@ -73,7 +73,8 @@ class Session {
   StepKey ordered;                  // the last order,
   std::optional<proto::Done> done;  // what it has answered, and when,
   double answered = 0.0;
-  bool broken = false;                     // or that its group cannot
+  bool broken = false;                     // or that its group cannot,
+  int claims = 0;                          // and how often it was the first to say so
   proto::Ready said;                       // when it was ready
   std::optional<plan::SpeedCurve> curve;   // of its probe, or else of its first step
   double pace = 1.0;                       // how many times that its steps take

@@ -360,6 +360,33 @@ TEST(TestLiarTest, WhoseLossInTheTestIsNotFiniteIsSentAwayAndTheOthersTest) {
   EXPECT_EQ(cluster.CountTold("lost: honest"), 0);
 }
 
+TEST(GroupLiarTest, WhoSaysThatItsGroupCannotIsSentAwayAndNobodyElse) {
+  TestCluster::Options options;
+  options.gloo = true;
+  options.min_workers = 2;
+  options.shares = {0, 1, 1};
+  TestCluster cluster(options);
+  Stranger stranger(cluster, cluster.token());
+  ASSERT_TRUE(stranger.Join("a-liar").ok());
+  for (const char* name : {"honest-1", "honest-2"}) cluster.AddWorker({.name = name});
+  const std::jthread reading([&] { stranger.ReadParts([](const proto::Part&) {}); });
+  const std::jthread lying([&] {
+    stranger.Pretend({}, [](const proto::Order& order, proto::Report& report) {
+      if (!order.has_form()) return false;
+      report.mutable_failed()->set_generation(order.generation());
+      report.mutable_failed()->set_group(true);
+      report.mutable_failed()->set_message("there is a wall");
+      return true;
+    });
+  });
+  const auto report = cluster.Run();
+  cluster.Vanish();
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  ExpectSame(report->state, OnOneDevice({}));
+  EXPECT_EQ(cluster.CountTold("lost: a-liar"), 1);
+  EXPECT_EQ(cluster.CountTold("lost: honest"), 0);
+}
+
 // By Gloo, where a member hands over the model when somebody joins.
 TEST(StateTest, AModelWithAPartThatComesTwiceIsRefused) {
   TestCluster::Options options;
