@@ -138,6 +138,7 @@ run::Update Coordinator::Impl::Commit(int number, Group& group) {
     if (options_.gloo) continue;
     const bool shares = group.parts[i].samples() > 0;
     if (!group.alone || !shares) SendModel(member, {group.generation, step_}, /*whole=*/!shares);
+    CheckTaken(member);
   }
   group.parts.clear();
   const double seconds = now - group.began;

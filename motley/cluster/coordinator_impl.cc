@@ -13,6 +13,8 @@ namespace {
 
 // Steps whose samples are named to the workers ahead of time.
 constexpr int kAhead = 2;
+// That may wait for a member: one reads them at once, but many steps may be broken off meanwhile.
+constexpr std::size_t kMaxOrders = 1000;
 
 // Positions in a pool that begins at `zero`.
 void Fill(const std::vector<data::Ticket>& tickets, std::int64_t zero,
@@ -490,6 +492,7 @@ void Coordinator::Impl::Send(const SessionPtr& session, proto::Order order) {
   order.set_committed(session->committed);
   session->ordered = {order.generation(), order.step()};
   session->orders.Push(std::move(order));
+  if (session->orders.size() > kMaxOrders) SendAway(session, "it does not take its orders");
 }
 
 void Coordinator::Impl::SendStop(const SessionPtr& session, const std::string& reason) {

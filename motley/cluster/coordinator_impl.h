@@ -103,6 +103,8 @@ class Coordinator::Impl {
   void SendLoad(const SessionPtr& session);
   // Without `whole`, only what is served here.
   void SendModel(const SessionPtr& session, const StepKey& key, bool whole);
+  // Sends away who says that it is done and does not take the models.
+  void CheckTaken(const SessionPtr& session);
   bool FormGroup();
   void TakeGroupFailure(const SessionPtr& session);
   void ForgetClaims();

@@ -151,6 +151,7 @@ void Coordinator::Impl::SendLoad(const SessionPtr& session) {
   if (session->load_began == 0.0) session->load_began = clock_.Now();
   session->version = model_step_;
   SendModel(session, {generation_, step_}, /*whole=*/true);
+  CheckTaken(session);
 }
 
 bool Coordinator::Impl::Admit(const std::vector<SessionPtr>& joiners) {
@@ -219,6 +220,14 @@ void Coordinator::Impl::SendModel(const SessionPtr& session, const StepKey& key,
   if (!options_.gloo) return;
   push(proto::ARRAY_VELOCITY, std::make_shared<const std::vector<float>>(model_.velocity()),
        model_.parts().parameter_parts());
+}
+
+void Coordinator::Impl::CheckTaken(const SessionPtr& session) {
+  // Who has said that it is done had the model of that step, so not more than two wait for it.
+  // Every part keeps its whole model in memory.
+  const int most = 3 * model_.parts().count() + model_.parts().parameter_parts();
+  if (session->parts.size() > static_cast<std::size_t>(most))
+    SendAway(session, "it does not take what is sent to it");
 }
 
 std::vector<int> Coordinator::Impl::PlannedGroups() const {

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <deque>
 #include <mutex>
 #include <optional>
@@ -46,9 +47,11 @@ class Outbox {
     changed_.notify_all();
   }
 
-  bool empty() const {
+  bool empty() const { return size() == 0; }
+
+  std::size_t size() const {
     const std::lock_guard lock(mutex_);
-    return items_.empty();
+    return items_.size();
   }
 
   bool closed() const {

@@ -463,5 +463,23 @@ TEST(IdleTest, WithoutAShareTheNextModelComesAfterTheStepIsDone) {
   EXPECT_GT(last, 0);
 }
 
+// Every part that waits for it keeps a whole model in memory.
+TEST(IdleTest, WhoDoesNotTakeTheModelsIsSentAway) {
+  TestCluster::Options options;
+  options.min_workers = 2;
+  options.shares = {1, 0};
+  TestCluster cluster(options);
+  cluster.AddWorker({.name = "busy"});
+  Stranger stranger(cluster, cluster.token());
+  ASSERT_TRUE(stranger.Join("deaf").ok());
+  const std::jthread working([&] { stranger.Pretend(); });
+  const auto report = cluster.Run();
+  cluster.Vanish();
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  ExpectSame(report->state, OnOneDevice({}));
+  EXPECT_EQ(cluster.CountTold("lost: deaf"), 1);
+  EXPECT_EQ(cluster.CountTold("it does not take what is sent to it"), 1);
+}
+
 }  // namespace
 }  // namespace motley::cluster

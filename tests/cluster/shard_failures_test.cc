@@ -33,6 +33,7 @@ class Complainer {
   // Does not reach the last of the hosts: says so instead of what it was told to say when `when`
   // is true of the order.
   void Complain(const std::function<bool(const proto::Order&)>& when, bool name_it = true) {
+    const std::jthread reading([&] { stranger_.ReadParts([](const proto::Part&) {}); });
     stranger_.Pretend({}, [&](const proto::Order& order, proto::Report& report) {
       if (order.has_shards()) {
         generation_ = order.generation();
