@@ -33,8 +33,7 @@ void Coordinator::Impl::Stop(const std::string& reason) {
   }
   const double deadline = clock_.Now() + kGoodbyeSeconds;
   while (!desk_.sessions().empty() && clock_.Now() < deadline) {
-    while (desk_.Next()) {
-    }
+    desk_.TakeNews();
     desk_.WaitForNews(0.01);
   }
   Close();

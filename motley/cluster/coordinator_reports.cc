@@ -34,7 +34,8 @@ Coordinator::Impl::Outcome Coordinator::Impl::Await(const std::vector<SessionPtr
 }
 
 void Coordinator::Impl::Drain() {
-  while (auto item = desk_.Next()) Take(std::move(*item));
+  // Not what comes meanwhile: who reports fast enough would keep us here.
+  for (Desk::Item& item : desk_.TakeNews()) Take(std::move(item));
 }
 
 void Coordinator::Impl::Take(Desk::Item item) {
@@ -70,7 +71,8 @@ void Coordinator::Impl::Take(Desk::Item item) {
       }
       break;
     case proto::Report::kHeartbeat:
-      Tell(plan::DevicePressed{session->name, item.report.heartbeat().pressure()});
+      session->pressed = false;
+      Tell(plan::DevicePressed{session->name, session->pressure});
       break;
     case proto::Report::kComplaint:
       TakeComplaint(session, item.report.complaint());
@@ -117,11 +119,16 @@ void Coordinator::Impl::TellLost(const SessionPtr& session) {
   const auto others = std::count_if(
       members_.begin(), members_.end(),
       [&](const SessionPtr& member) { return member != session && !member->closed(); });
-  desk_.Event(left ? "left" : "lost",
-              left ? fmt::format("{} left; {} go on", session->name, others)
-                   : fmt::format("{} ({}) is lost: {}; {} go on", session->name, session->peer,
-                                 session->reason(), others),
-              {{"worker", session->name}, {"peer", session->peer}, {"reason", session->reason()}});
+  const std::string message = left ? fmt::format("{} left; {} go on", session->name, others)
+                                   : fmt::format("{} ({}) is lost: {}; {} go on", session->name,
+                                                 session->peer, session->reason(), others);
+  const std::vector<std::pair<std::string, std::string>> fields = {
+      {"worker", session->name}, {"peer", session->peer}, {"reason", session->reason()}};
+  if (session->accounted > 0.0) {
+    desk_.Event(left ? "left" : "lost", message, fields);
+  } else {
+    desk_.EventOfStranger(left ? "left" : "lost", message, fields);  // never a member
+  }
 }
 
 bool Coordinator::Impl::Interrupted() const {

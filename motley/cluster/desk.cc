@@ -20,6 +20,9 @@ constexpr double kMaxRendezvousSeconds = 30.0;
 constexpr int kMaxSampleIds = 1 << 16;
 // What nobody needs to be woken for.
 constexpr double kNoPressure = 0.1;
+// Reports of one worker, of which most wait for orders, while the coordinator's thread does
+// something else: a checkpoint takes a while.
+constexpr int kMaxQueued = 64;
 constexpr int kMaxTimings = 1024, kMaxSpans = 1 << 16;
 constexpr std::size_t kMaxComplaint = 4096, kMaxCertificate = 16 << 10;
 constexpr std::int64_t kMaxPrivate = std::int64_t{1} << 30;  // products of two still fit
@@ -113,12 +116,12 @@ Desk::Desk(const CoordinatorOptions& options, const proto::Job& job, const data:
 
 Desk::~Desk() = default;
 
-std::optional<Desk::Item> Desk::Next() {
+std::deque<Desk::Item> Desk::TakeNews() {
   const std::lock_guard lock(mutex_);
-  if (inbox_.empty()) return std::nullopt;
-  Item item = std::move(inbox_.front());
-  inbox_.pop_front();
-  return item;
+  for (const Item& item : inbox_) {
+    if (!item.closed) --item.session->queued;
+  }
+  return std::exchange(inbox_, {});
 }
 
 void Desk::WaitForNews(double seconds) {
@@ -264,6 +267,8 @@ base::Status Desk::Accept(const SessionPtr& session, const proto::Report& report
       if (!(pressure >= 0.0 && pressure <= 1.0))
         return base::InvalidInput("a pressure of {}", pressure);
       if (pressure < kNoPressure) return {};
+      session->pressure = pressure;
+      if (session->pressed.exchange(true)) return {};  // it is told of the newest only
       break;
     }
     case proto::Report::kDone: {
@@ -289,6 +294,8 @@ base::Status Desk::Accept(const SessionPtr& session, const proto::Report& report
         if (Printable(*text) != *text)
           return base::InvalidInput("a complaint that nobody can read");
       }
+      // Strangers at its door are no fault of the host.
+      if (report.complaint().member().empty() && session->queued > kMaxQueued / 2) return {};
       break;
     case proto::Report::kLeave:
     case proto::Report::kFailed:
@@ -296,8 +303,12 @@ base::Status Desk::Accept(const SessionPtr& session, const proto::Report& report
     case proto::Report::KIND_NOT_SET:
       return base::InvalidInput("a report without content");
   }
+  if (session->queued >= kMaxQueued) {
+    return base::InvalidInput("reports faster than they can be read");
+  }
   {
     const std::lock_guard lock(mutex_);
+    ++session->queued;
     inbox_.push_back({session, report, /*closed=*/false});
     if (report.has_failed()) {
       inbox_.back().report.mutable_failed()->set_message(Printable(report.failed().message()));
@@ -499,6 +510,13 @@ base::Result<proto::StatusReply> Desk::Status(const Caller& caller) {
 }
 
 void Desk::OnRefused(const Caller& caller, const std::string& what) {
+  const std::string shown = Printable(what);
+  EventOfStranger("refused", fmt::format("refused {}: {}", caller.peer, shown),
+                  {{"peer", caller.peer}, {"what", shown}});
+}
+
+void Desk::EventOfStranger(const std::string& name, const std::string& message,
+                           std::vector<std::pair<std::string, std::string>> fields) {
   std::int64_t hidden = 0;
   {
     const std::lock_guard lock(refusals_mutex_);
@@ -513,10 +531,9 @@ void Desk::OnRefused(const Caller& caller, const std::string& what) {
     refusals_left_ -= 1.0;
     hidden = std::exchange(refusals_hidden_, 0);
   }
-  const std::string shown = Printable(what);
-  const std::string more = hidden > 0 ? fmt::format(" (and {} more before)", hidden) : "";
-  Event("refused", fmt::format("refused {}: {}{}", caller.peer, shown, more),
-        {{"peer", caller.peer}, {"what", shown}, {"more", std::to_string(hidden)}});
+  fields.emplace_back("more", std::to_string(hidden));
+  Event(name, hidden > 0 ? fmt::format("{} (and {} more before)", message, hidden) : message,
+        fields);
 }
 
 void Desk::Event(const std::string& name, const std::string& message,

@@ -39,8 +39,8 @@ class Desk final : public Handler {
        const CoordinatorHooks& hooks);
   ~Desk() override;
 
-  // For the coordinator's thread: the next report, if there is one.
-  std::optional<Item> Next();
+  // For the coordinator's thread: all that was reported since the last time.
+  std::deque<Item> TakeNews();
   // Until a report is there, Wake is called, or `seconds` have passed.
   void WaitForNews(double seconds);
   void Wake();
@@ -67,6 +67,10 @@ class Desk final : public Handler {
   void Show(const proto::StatusReply& progress);
   void Event(const std::string& name, const std::string& message,
              const std::vector<std::pair<std::string, std::string>>& fields);
+
+  // The same of those who are no members: so often that nobody can fill the disk by it.
+  void EventOfStranger(const std::string& name, const std::string& message,
+                       std::vector<std::pair<std::string, std::string>> fields);
 
   base::Result<proto::JoinReply> Join(const Caller& caller,
                                       const proto::JoinRequest& request) override;

@@ -49,6 +49,9 @@ class Session {
   std::atomic<double> delivered{0.0};  // on the clock: when the last part of a gradient came
   std::atomic<bool> connected{false};  // it has reported
   std::atomic<bool> refused{false};    // what it sent made no sense
+  std::atomic<int> queued{0};          // reports that nobody has looked at yet; one of them
+  std::atomic<bool> pressed{false};    // tells of its pressure,
+  std::atomic<double> pressure{0.0};   // which was this in the end
   std::atomic<int> group{-1};          // that it works in; -1: none yet
   std::atomic<int> range{0};           // of the model that it holds; 0: none
   // For `motley status`.

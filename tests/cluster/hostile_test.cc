@@ -192,6 +192,47 @@ TEST_F(HostileTest, ARepeatedAndALostReportAreRefused) {
   ExpectLogged("report 3 after report 1");
 }
 
+// Nobody reads them meanwhile: the coordinator's thread is here.
+TEST_F(HostileTest, ReportsThatComeFasterThanTheyCanBeReadAreRefused) {
+  WhileTraining([&] {
+    Stranger stranger(cluster_, Token());
+    ASSERT_TRUE(stranger.Join("flood").ok());
+    std::vector<proto::Report> reports(200);
+    for (std::size_t i = 0; i < reports.size(); ++i) {
+      reports[i].set_sequence(i + 1);
+      reports[i].mutable_done();
+    }
+    EXPECT_FALSE(stranger.Report(reports).ok());
+  });
+  ExpectLogged("reports faster than they can be read");
+}
+
+TEST_F(HostileTest, OfManyHeartbeatsUnderPressureOnlyTheNewestWaits) {
+  WhileTraining([&] {
+    Stranger stranger(cluster_, Token());
+    ASSERT_TRUE(stranger.Join("pressed").ok());
+    std::vector<proto::Report> reports;
+    for (std::uint64_t i = 1; i <= 200; ++i) {
+      reports.push_back(Heartbeat(i));
+      reports.back().mutable_heartbeat()->set_pressure(0.5);
+    }
+    reports.push_back(Heartbeat(7));
+    EXPECT_FALSE(stranger.Report(reports).ok());
+  });
+  ExpectLogged("report 7 after report 200");
+}
+
+TEST_F(HostileTest, WhoJoinsAllDayFillsNoDisk) {
+  WhileTraining([&] {
+    Stranger stranger(cluster_, Token());
+    for (int i = 0; i < 100; ++i) {
+      ASSERT_TRUE(stranger.Join("").ok());
+      EXPECT_FALSE(stranger.Report({Heartbeat(2)}).ok());
+    }
+  });
+  EXPECT_LT(cluster_.CountTold("lost: "), 80);
+}
+
 TEST_F(HostileTest, AReportThatMakesNoSenseIsRefused) {
   WhileTraining([&] {
     proto::Report done;
