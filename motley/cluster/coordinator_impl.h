@@ -110,6 +110,7 @@ class Coordinator::Impl {
   void ForgetClaims();
   // Brings the model of this step here from a member that has it.
   base::Status FetchState();
+  bool AwaitUpload(const SessionPtr& member);
 
   // --- Ranges of the model that workers hold (coordinator_shards.cc)
   // Whom the plan wants to hold each range; null: nobody, it stays here.

@@ -9,6 +9,8 @@ namespace motley::cluster {
 namespace {
 
 constexpr double kFormSeconds = 15.0;
+// Nothing comes of a model that is being handed over.
+constexpr double kStandstillSeconds = 10.0;
 constexpr int kMaxFailedGroups = 3;
 
 std::optional<plan::SpeedCurve> CurveOf(const proto::Ready& ready) {
@@ -348,6 +350,21 @@ void Coordinator::Impl::ForgetClaims() {
   for (const SessionPtr& member : members_) member->claims = 0;
 }
 
+bool Coordinator::Impl::AwaitUpload(const SessionPtr& member) {
+  const double deadline = clock_.Now() + kLoadSeconds;
+  std::int64_t missing = desk_.MissingOfUpload();
+  while (true) {
+    const auto outcome =
+        Await({member}, kStandstillSeconds, [this] { return desk_.MissingOfUpload() == 0; });
+    if (outcome == Outcome::kDone) return true;
+    // To say that it is done is not enough: all of it must come, and something all the time.
+    const std::int64_t before = std::exchange(missing, desk_.MissingOfUpload());
+    if (member->closed() || member->broken || missing == before || clock_.Now() > deadline) {
+      return false;
+    }
+  }
+}
+
 base::Status Coordinator::Impl::FetchState() {
   for (const SessionPtr& member : std::vector<SessionPtr>(members_)) {
     if (member->closed()) continue;
@@ -356,13 +373,14 @@ base::Status Coordinator::Impl::FetchState() {
     proto::Order order = NewOrder(group);
     order.mutable_save();
     Send(member, std::move(order));
-    const auto outcome = Await({member}, kLoadSeconds, [this] { return desk_.UploadComplete(); });
+    const bool complete = AwaitUpload(member);
     Desk::Upload upload = desk_.TakeUpload();
-    if (outcome == Outcome::kDone) {
+    if (complete) {
       model_.Replace(std::move(upload.model), std::move(upload.velocity));
       model_step_ = step_;
       return {};
     }
+    SendAway(member, "it was to hand over the model, and does not");
     NextGeneration(group);
   }
   return base::Unavailable("all workers that had the model of step {} are gone", step_);

@@ -384,9 +384,9 @@ void Desk::ExpectUpload(const StepKey& key, const std::string& from) {
   upload_ = std::move(upload);
 }
 
-bool Desk::UploadComplete() const {
+std::int64_t Desk::MissingOfUpload() const {
   const std::lock_guard lock(upload_mutex_);
-  return upload_ && upload_->missing == 0;
+  return upload_->missing;
 }
 
 Desk::Upload Desk::TakeUpload() {

@@ -60,7 +60,7 @@ class Desk final : public Handler {
     std::int64_t missing = 0;                     // floats
   };
   void ExpectUpload(const StepKey& key, const std::string& from);
-  bool UploadComplete() const;
+  std::int64_t MissingOfUpload() const;  // floats
   Upload TakeUpload();
 
   // What `motley status` shows beyond the sessions.

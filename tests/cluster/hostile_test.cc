@@ -471,6 +471,27 @@ TEST(StateTest, AModelWithAPartThatComesTwiceIsRefused) {
   EXPECT_GE(cluster.CountTold("comes twice"), 1);
 }
 
+TEST(StateTest, WhoSaysThatItHasHandedTheModelOverAndHasNotIsSentAwaySoon) {
+  TestCluster::Options options;
+  options.gloo = true;
+  TestCluster cluster(options);
+  Stranger stranger(cluster, cluster.token());
+  ASSERT_TRUE(stranger.Join("liar").ok());
+  const std::jthread reading([&] { stranger.ReadParts([](const proto::Part&) {}); });
+  const std::jthread lying([&] {
+    stranger.Pretend([](const proto::Order& order) {
+      // The other one has joined before the last step.
+      if (order.has_train()) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    });
+  });
+  const auto report = cluster.Run([&](std::int64_t step) {
+    if (step == 2) cluster.AddWorker({.name = "honest"});
+  });
+  EXPECT_FALSE(report.ok()) << "nobody has the model";
+  cluster.Vanish();
+  EXPECT_EQ(cluster.CountTold("it was to hand over the model, and does not"), 1);
+}
+
 // Else the model that it has not taken yet would be overwritten.
 TEST(IdleTest, WithoutAShareTheNextModelComesAfterTheStepIsDone) {
   TestCluster::Options options;
