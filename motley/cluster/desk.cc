@@ -25,7 +25,7 @@ constexpr double kNoPressure = 0.1;
 constexpr int kMaxQueued = 64;
 constexpr int kMaxTimings = 1024, kMaxSpans = 1 << 16;
 constexpr std::size_t kMaxComplaint = 4096, kMaxCertificate = 16 << 10;
-constexpr std::int64_t kMaxPrivate = std::int64_t{1} << 30;  // products of two still fit
+constexpr std::int64_t kMaxPrivate = std::int64_t{1} << 30;  // sums over all workers still fit
 constexpr std::size_t kSampleBytes = 256 << 10;              // of one message
 constexpr std::int64_t kLabelsPerMessage = 1 << 16;
 // A stranger who knocks all day must not fill the disk with refusals.

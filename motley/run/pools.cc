@@ -10,6 +10,9 @@
 namespace motley::run {
 namespace {
 
+// Products of one device's samples and everybody's.
+__extension__ using Wide = __int128;
+
 std::int64_t Sum(const std::vector<std::int64_t>& numbers) {
   return std::accumulate(numbers.begin(), numbers.end(), std::int64_t{0});
 }
@@ -126,13 +129,13 @@ std::vector<Pools::Part> Pools::Take(std::int64_t batch, std::int64_t multiple,
   for (std::size_t i = 0; i < devices.size(); ++i) {
     const auto [begin, end] = RangeOf(devices[i].name);
     // What should be left after this step, in multiples; not all devices round at the same step.
-    const std::int64_t phase =
-        static_cast<std::int64_t>(i) * multiple * all / static_cast<std::int64_t>(devices.size());
-    const std::int64_t left =
-        ((end - begin) * (coming - total) + phase) / (all * multiple) * multiple;
+    const Wide phase = static_cast<Wide>(i) * multiple * all / std::ssize(devices);
+    const Wide left =
+        (static_cast<Wide>(end - begin) * (coming - total) + phase) / (all * multiple) * multiple;
     // An even part of what is left now, which is another after failures.
     const std::int64_t even = own[i] * total / (coming * multiple) * multiple;
-    secret[i] = std::min(own[i], std::clamp(own[i] - left, even, even + multiple));
+    const auto now = own[i] - static_cast<std::int64_t>(left);
+    secret[i] = std::min(own[i], std::clamp(now, even, even + multiple));
   }
   // Full batches to the end: as much of it as is not public, and no more than the batch.
   const std::int64_t wanted =

@@ -295,5 +295,26 @@ TEST(PoolsTest, RefusesRangesThatAreNotOfThePart) {
   EXPECT_TRUE(pools.Commit(parts[0], {{0, 20}}).ok());
 }
 
+TEST(PoolsTest, PrivateAndPublicSamplesGoEvenlyHoweverManyThereAre) {
+  constexpr std::int64_t kMany = std::int64_t{1} << 30;
+  std::vector<PrivatePool> pools;
+  Devices devices;
+  for (int i = 0; i < 8; ++i) {
+    const std::string name = "d" + std::to_string(i);
+    pools.push_back({name, kMany, ""});
+    devices.push_back({name, 1});
+  }
+  Pools all = MakePools(kMany, std::move(pools));
+  std::int64_t secret = 0, open = 0;
+  for (int step = 0; step < 9; ++step) {
+    for (const Pools::Part& part : all.Take(12, 1, devices)) {
+      secret += SizeOf(part.private_tickets);
+      open += SizeOf(part.public_tickets);
+    }
+  }
+  EXPECT_EQ(secret + open, 9 * 12);
+  EXPECT_NEAR(static_cast<double>(open), 12.0, 8.0) << "a ninth of all";
+}
+
 }  // namespace
 }  // namespace motley::run
