@@ -108,7 +108,8 @@ void Coordinator::Impl::JudgeShards() {
   }
   for (const std::string& name : verdict.hosts) {
     if (std::exchange(here[name]->unfit, true)) continue;
-    const std::string reason = "members do not reach it, or get nothing from it";
+    const std::string reason =
+        "members do not reach it or get nothing from it, or it alone complains of them";
     desk_.Event("unfit_host",
                 fmt::format("{} holds no range of the model any more: {}", name, reason),
                 {{"worker", name}});
@@ -356,7 +357,14 @@ void Coordinator::Impl::TakeComplaint(const SessionPtr& session,
   for (const SessionPtr& member : members_) {
     if (member->name != complaint.member() || member->closed()) continue;
     desk_.OnRefused({member->peer, {}}, where + member->name + ": " + complaint.what());
-    SendAway(member, where + complaint.what());
+    shard_record_.Complain(clock_.Now(), session->name, member->name);
+    if (shard_record_.Doubtful(session->name)) {
+      shards_break_ = clock_.Now();  // and the host is judged
+    } else if (shard_record_.Confirmed(member->name)) {
+      SendAway(member, where + complaint.what());
+    } else {
+      desk_.SendAway(member, where + complaint.what());  // it may be the host's fault
+    }
     return;
   }
 }

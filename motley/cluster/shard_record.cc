@@ -24,8 +24,31 @@ bool ShardRecord::Add(Failure failure) {
   return true;
 }
 
+void ShardRecord::Complain(double now, const std::string& host, const std::string& member) {
+  std::erase_if(complaints_, [&](const auto& one) { return one.time < now - kWindowSeconds; });
+  complaints_.push_back({now, host, member});
+}
+
+bool ShardRecord::Confirmed(const std::string& member) const {
+  std::set<std::string> hosts;
+  for (const Complaint& one : complaints_) {
+    if (one.member == member) hosts.insert(one.host);
+  }
+  return hosts.size() > 1;
+}
+
+bool ShardRecord::Doubtful(const std::string& host) const {
+  std::map<std::string, int> accused;
+  int most = 0;
+  for (const Complaint& one : complaints_) {
+    if (one.host == host && !Confirmed(one.member)) most = std::max(most, ++accused[one.member]);
+  }
+  return std::ssize(accused) >= kMaxAccused || most >= kMaxComplaints;
+}
+
 ShardRecord::Verdict ShardRecord::Judge(double now, const std::vector<std::string>& here) {
   std::erase_if(failures_, [&](const Failure& one) { return one.time < now - kWindowSeconds; });
+  std::erase_if(complaints_, [&](const auto& one) { return one.time < now - kWindowSeconds; });
   std::erase_if(barred_, [&](const auto& one) { return one.second < now - kWindowSeconds; });
   std::set<std::string> tellers;
   for (const Failure& one : failures_) tellers.insert(one.member);
@@ -68,7 +91,7 @@ bool ShardRecord::BlameHost(const std::string& host, const std::vector<std::stri
     if (one.silent && Contains(here, one.member)) unserved.insert(one.member);
   }
   const auto enough = std::min<std::ptrdiff_t>(2, std::ssize(here) - 1);
-  return std::ssize(attempts) >= kMaxOfHost || unserved.contains(host) ||
+  return std::ssize(attempts) >= kMaxOfHost || Doubtful(host) || unserved.contains(host) ||
          (!unserved.empty() && std::ssize(unserved) >= enough);
 }
 

@@ -9,9 +9,10 @@
 namespace motley::cluster {
 
 // Which member has told of which host of a range that it does not reach it, or gets nothing from
-// it; and who is to blame when that happens again and again. Neither can be believed alone: so a
-// host is relieved of its range, which harms nobody, and a member that tells so of host after host,
-// of whom the others tell nothing, is sent away.
+// it; which host has told of which member that it sends nonsense; and who is to blame when that
+// happens again and again. Nobody can be believed alone: so a host is relieved of its range, which
+// harms nobody, and a member that tells so of host after host, of whom the others tell nothing, is
+// sent away.
 //
 // Remembers by name: who goes and comes back finds its record. Updates in between change nothing.
 //
@@ -32,6 +33,14 @@ class ShardRecord {
   // False when the member has told this of the host in this attempt, or just before it.
   bool Add(Failure failure);
 
+  // Members of which a host alone may complain, and how often of one.
+  static constexpr int kMaxAccused = 2, kMaxComplaints = 3;
+  void Complain(double now, const std::string& host, const std::string& member);
+  // Whether several hosts have complained of the member.
+  bool Confirmed(const std::string& member) const;
+  // Whether the host has complained too often of what no other one has seen. It is then to blame.
+  bool Doubtful(const std::string& host) const;
+
   struct Verdict {
     std::vector<std::string> hosts, members;
   };
@@ -45,7 +54,13 @@ class ShardRecord {
   bool BlameMember(const std::string& member, const std::vector<std::string>& here) const;
   bool BlameHost(const std::string& host, const std::vector<std::string>& here) const;
 
+  struct Complaint {
+    double time = 0.0;
+    std::string host, member;
+  };
+
   std::vector<Failure> failures_;
+  std::vector<Complaint> complaints_;
   std::map<std::string, double> barred_;  // since when
 };
 

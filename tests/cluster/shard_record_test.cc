@@ -96,5 +96,35 @@ TEST(ShardRecordTest, AHostThatIsSilentToSeveralOrToTheOnlyOneNeedNotBeTriedAgai
   EXPECT_EQ(record.Judge(1.0, kHere).hosts, (Names{"a", "d"})) << "it says so itself";
 }
 
+TEST(ShardRecordTest, AHostThatAloneComplainsOfOneAfterAnotherIsToBlame) {
+  ShardRecord record;
+  record.Complain(1.0, "a", "b");
+  record.Complain(2.0, "a", "b");
+  EXPECT_TRUE(record.Judge(2.0, kHere).hosts.empty()) << "it may be right";
+  record.Complain(3.0, "a", "c");
+  EXPECT_TRUE(record.Doubtful("a"));
+  EXPECT_EQ(record.Judge(3.0, kHere).hosts, Names{"a"});
+  EXPECT_TRUE(record.Judge(3.0 + ShardRecord::kWindowSeconds + 1.0, kHere).hosts.empty());
+}
+
+TEST(ShardRecordTest, AHostThatAloneComplainsOfOneMemberAgainAndAgainIsToBlame) {
+  ShardRecord record;
+  for (const double time : {1.0, 2.0, 3.0}) {
+    EXPECT_FALSE(record.Doubtful("a"));
+    record.Complain(time, "a", "b");
+  }
+  EXPECT_TRUE(record.Doubtful("a"));
+  EXPECT_FALSE(record.Confirmed("b"));
+}
+
+TEST(ShardRecordTest, WhatTwoHostsComplainOfIsTrue) {
+  ShardRecord record;
+  record.Complain(1.0, "a", "b");
+  record.Complain(2.0, "c", "b");
+  EXPECT_TRUE(record.Confirmed("b"));
+  for (const double time : {3.0, 4.0, 5.0}) record.Complain(time, "a", "b");
+  EXPECT_TRUE(record.Judge(5.0, kHere).hosts.empty());
+}
+
 }  // namespace
 }  // namespace motley::cluster
