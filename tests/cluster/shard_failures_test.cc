@@ -119,6 +119,47 @@ TEST(ShardFailuresTest, WhoFailsAndNamesNoHostIsSentAway) {
   EXPECT_EQ(cluster.CountTold("unfit_host: "), 0);
 }
 
+TEST(ShardFailuresTest, AHostThatComplainsOfOneMemberAfterAnotherIsGivenUp) {
+  TestCluster cluster(ShardsFor(2, 3, {0, 1, 1}));
+  Stranger slanderer(cluster, cluster.token());
+  ASSERT_TRUE(slanderer.Join("a-slanderer").ok());
+  slanderer.ready_.set_can_host(true);
+  cluster.AddWorker({.name = "h1"});
+  cluster.AddWorker({.name = "h2"});
+  {
+    std::vector<std::string> others;
+    std::size_t next = 0;
+    const std::jthread reading([&] { slanderer.ReadParts([](const proto::Part&) {}); });
+    const std::jthread slandering([&] {
+      slanderer.Pretend({}, [&](const proto::Order& order, proto::Report& report) {
+        if (order.has_shards() && !others.empty()) {
+          proto::Complaint& complaint = *report.mutable_complaint();
+          complaint.set_member(others[next++ % others.size()]);
+          complaint.set_what("what nobody else has seen");
+          others.clear();
+          return true;
+        }
+        if (!order.has_host()) return false;
+        for (const proto::Host::Guest& guest : order.host().guests()) {
+          if (guest.name() != slanderer.worker_) others.push_back(guest.name());
+        }
+        proto::Done& done = *report.mutable_done();
+        done.set_generation(order.generation());
+        done.set_step(order.step());
+        done.set_finite(true);
+        done.mutable_hosting()->set_address("127.0.0.1:1");
+        done.mutable_hosting()->set_certificate(MakeIdentity()->certificate_pem);
+        return true;
+      });
+    });
+    const auto report = cluster.Run();
+    ASSERT_TRUE(report.ok()) << report.status().ToString();
+    ExpectSame(report->state, OnOneDevice({}));
+  }
+  EXPECT_EQ(cluster.CountTold("unfit_host: a-slanderer"), 1);
+  EXPECT_LE(cluster.CountTold("what nobody else has seen"), 6) << "told at most twice each time";
+}
+
 // A host that takes gradients and passes the sums on, and keeps the new weights to itself.
 class Miser {
  public:
