@@ -15,6 +15,7 @@ void Boundary::Begin(const StepKey& key, std::int64_t samples) {
   // Anew in each step: what is still being sent of an older one must not change.
   sent_ = std::make_shared<std::vector<float>>(static_cast<std::size_t>(missing_));
   gradient_.resize(sent_->size());
+  pieces_.Clear();
   wait_seconds_.reset();
   finite_ = true;
 }
@@ -50,8 +51,11 @@ base::Status Boundary::Take(const proto::Part& part) {
   const std::string& bytes = part.floats();
   const auto count = static_cast<std::int64_t>(bytes.size() / sizeof(float));
   if (key > key_ || bytes.size() % sizeof(float) != 0 || part.offset() < 0 ||
-      part.offset() > std::ssize(gradient_) - count || count > missing_) {
+      part.offset() > std::ssize(gradient_) - count || count > missing_ || count == 0) {
     return base::InvalidInput("a gradient of {} activations at {}", count, part.offset());
+  }
+  if (!pieces_.Add(part.offset(), part.offset() + count)) {
+    return base::InvalidInput("a gradient of activations at {} comes twice", part.offset());
   }
   const std::span<const float> values = FloatsOf(bytes);
   std::copy(values.begin(), values.end(), gradient_.begin() + part.offset());

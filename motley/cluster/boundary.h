@@ -13,6 +13,7 @@
 #include "motley/cluster/cluster.pb.h"
 #include "motley/cluster/outbox.h"
 #include "motley/cluster/part_to_send.h"
+#include "motley/cluster/pieces.h"
 #include "motley/engine/device.h"
 
 namespace motley::cluster {
@@ -43,6 +44,7 @@ class Boundary {
   StepKey key_;
   std::shared_ptr<std::vector<float>> sent_;  // of all lanes, in the order of the samples
   std::vector<float> gradient_;
+  Pieces pieces_;             // of it that have come
   std::int64_t missing_ = 0;  // floats of it
   std::optional<double> wait_seconds_;
   bool finite_ = true;

@@ -38,6 +38,7 @@ void HeadServer::Begin(int group, Step step) {
     open->missing.push_back(contributor.samples * features_);
     samples += contributor.samples;
   }
+  open->pieces.resize(open->first.size());
   open->missing_in_all = samples * features_;
   MOTLEY_CHECK(samples > 0 && samples == open->step.batch.size(), "not a step to begin");
   open->step.batch.images.resize(static_cast<std::size_t>(samples * features_));
@@ -82,6 +83,9 @@ base::Result<bool> HeadServer::Add(const std::string& contributor, const StepKey
   const std::int64_t own = open->step.contributors[who].samples * features_;
   if (offset < 0 || offset > own - count || count > open->missing[who]) {
     return base::InvalidInput("{} activations at {} of {}", count, offset, own);
+  }
+  if (!open->pieces[who].Add(offset, offset + count)) {
+    return base::InvalidInput("some of {} activations at {} come twice", count, offset);
   }
   std::copy(values.begin(), values.end(),
             open->step.batch.images.begin() + open->first[who] * features_ + offset);

@@ -16,6 +16,7 @@
 
 #include "motley/base/status.h"
 #include "motley/cluster/model_server.h"
+#include "motley/cluster/pieces.h"
 #include "motley/data/batch.h"
 #include "motley/engine/device.h"
 #include "motley/optim/sgd.h"
@@ -56,8 +57,6 @@ class HeadServer {
   void Begin(int group, Step step);
   // Some of what a contributor's body has put out, from float `offset` of its own samples on. False
   // for a step that is over, as is normal after a failure; kInvalidInput for what it may not send.
-  // What it sends twice and what it leaves out are its own loss: the number of floats must be
-  // right.
   base::Result<bool> Add(const std::string& contributor, const StepKey& key, std::int64_t offset,
                          const std::string& floats);
   // Whether it has sent all of its samples; true of somebody who has none.
@@ -80,6 +79,7 @@ class HeadServer {
   struct Open {
     Step step;
     std::vector<std::int64_t> first, missing;  // by contributor: sample, floats
+    std::vector<Pieces> pieces;                // that have come, by contributor
     std::int64_t missing_in_all = 0;
     std::atomic<bool> cancel{false};
     std::optional<base::Result<Outcome>> outcome;

@@ -210,6 +210,10 @@ TEST_F(HeadServerTest, RefusesWhatAContributorMayNotSend) {
   EXPECT_EQ(code(Add("b", {2, 5}, 0, {std::numeric_limits<float>::infinity()})), kBad);
   EXPECT_EQ(code(server_->Add("b", {2, 5}, 0, "abc")), kBad);
   EXPECT_EQ(code(Add("b", {2, 5}, std::numeric_limits<std::int64_t>::max(), sample)), kBad);
+  ASSERT_TRUE(Add("a", {2, 5}, kIn / 2, sample).value());
+  for (const std::int64_t offset : {kIn / 2, std::int64_t{0}, kIn}) {
+    EXPECT_EQ(code(Add("a", {2, 5}, offset, sample)), kBad) << "some of it twice: " << offset;
+  }
   ASSERT_TRUE(Add("b", {2, 5}, 0, sample).value());
   EXPECT_EQ(code(Add("b", {2, 5}, 0, sample)), kBad) << "twice";
   EXPECT_FALSE(Add("a", {1, 5}, 0, sample).value()) << "late, which is nobody's fault";
