@@ -78,6 +78,35 @@ std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address,
   return grpc::CreateCustomChannel(address, grpc::SslCredentials(ssl), arguments);
 }
 
+// The context of a call that Hang ends.
+class Link::Call {
+ public:
+  Call(Link& link, double seconds) : link_(link) {
+    link_.Prepare(context);
+    SetDeadline(context, seconds);
+    const std::lock_guard lock(link_.mutex_);
+    link_.running_.insert(&context);
+    if (link_.hung_) context.TryCancel();
+  }
+  ~Call() {
+    const std::lock_guard lock(link_.mutex_);
+    link_.running_.erase(&context);
+  }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+  grpc::ClientContext context;
+
+ private:
+  Link& link_;
+};
+
+void Link::Hang() {
+  const std::lock_guard lock(mutex_);
+  hung_ = true;
+  for (grpc::ClientContext* context : running_) context->TryCancel();
+}
+
 // Gloo's rendezvous through the coordinator.
 class Link::Store final : public RendezvousStore {
  public:
@@ -89,7 +118,7 @@ class Link::Store final : public RendezvousStore {
     proto::RendezvousRequest request;
     request.set_set_key(key);
     request.set_set_value(value);
-    auto reply = Call(request, kCallSeconds);
+    auto reply = Ask(request, kCallSeconds);
     return reply.ok() ? base::Status() : std::move(reply).status();
   }
 
@@ -99,7 +128,7 @@ class Link::Store final : public RendezvousStore {
     for (const std::string& key : keys) request.add_wait_keys(key);
     request.set_wait_seconds(seconds);
     MOTLEY_ASSIGN_OR_RETURN(const proto::RendezvousReply reply,
-                            Call(request, seconds + kCallSeconds));
+                            Ask(request, seconds + kCallSeconds));
     if (!reply.found() || reply.values_size() != static_cast<int>(keys.size())) {
       return base::Unavailable("the other members did not come within {:.1f} s", seconds);
     }
@@ -107,14 +136,13 @@ class Link::Store final : public RendezvousStore {
   }
 
  private:
-  base::Result<proto::RendezvousReply> Call(proto::RendezvousRequest& request, double seconds) {
+  base::Result<proto::RendezvousReply> Ask(proto::RendezvousRequest& request, double seconds) {
     request.set_generation(generation_);
-    grpc::ClientContext context;
-    link_->Prepare(context);
-    SetDeadline(context, seconds);
+    Call call(*link_, seconds);
     link_->Show(request);
     proto::RendezvousReply reply;
-    MOTLEY_RETURN_IF_ERROR(FromMemberCall(link_->control().Rendezvous(&context, request, &reply)));
+    MOTLEY_RETURN_IF_ERROR(
+        FromMemberCall(link_->control().Rendezvous(&call.context, request, &reply)));
     return reply;
   }
 
@@ -182,15 +210,13 @@ void Link::Prepare(grpc::ClientContext& context) const {
 
 base::Status Link::Samples(const proto::SamplesRequest& request,
                            const std::function<base::Status(proto::SamplesReply&)>& take) {
-  grpc::ClientContext context;
-  Prepare(context);
-  SetDeadline(context, kSamplesSeconds);
+  Call call(*this, kSamplesSeconds);
   Show(request);
-  const auto reader = bulk_->Samples(&context, request);
+  const auto reader = bulk_->Samples(&call.context, request);
   proto::SamplesReply reply;
   while (reader->Read(&reply)) {
     if (auto status = take(reply); !status.ok()) {
-      context.TryCancel();
+      call.context.TryCancel();
       (void)reader->Finish();
       return status;
     }

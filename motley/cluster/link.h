@@ -7,6 +7,8 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -46,15 +48,24 @@ class Link : public std::enable_shared_from_this<Link> {
 
   std::shared_ptr<RendezvousStore> MakeStore(std::uint64_t generation);
 
+  // The connection is lost: ends Samples and the calls of stores, wherever they wait, with
+  // kUnavailable, and so all that begin later. Streams are their owner's.
+  void Hang();
+
  private:
   Link(const WorkerOptions& options, std::shared_ptr<grpc::Channel> control,
        std::shared_ptr<grpc::Channel> bulk);
   class Store;
+  class Call;
 
   const JoinToken token_;
   const std::function<void(std::string_view bytes)> on_sent_;
   const std::unique_ptr<proto::Cluster::Stub> control_, bulk_;
   std::string worker_, credential_;
+
+  std::mutex mutex_;
+  bool hung_ = false;
+  std::set<grpc::ClientContext*> running_;
 };
 
 // A connection of its own to a server that has this certificate (PEM), and no other; without one:

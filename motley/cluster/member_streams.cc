@@ -35,6 +35,7 @@ void Member::Hang() {
     cancel_ = true;
   }
   changed_.notify_all();
+  link_->Hang();
   work_context_.TryCancel();
   exchange_context_.TryCancel();
 }
@@ -65,6 +66,7 @@ void Member::ReadOrders() {
   }
   changed_.notify_all();
   reports_.Close();
+  link_->Hang();  // nobody has to wait for samples to learn it
 }
 
 bool Member::Silent() const {

@@ -7,7 +7,11 @@
 namespace motley::cluster {
 namespace {
 
+// That nothing comes.
 constexpr auto kWait = std::chrono::seconds(60);
+// Of one request: the coordinator takes no more at once, and each has a deadline of its own, that
+// the slowest network should keep.
+constexpr std::size_t kRequestSamples = 4096, kRequestBytes = std::size_t{16} << 20;
 
 }  // namespace
 
@@ -60,7 +64,13 @@ void RemoteDataset::Want(const std::vector<data::SampleId>& ids) const {
     missing.push_back(id);
   }
   if (missing.empty()) return;
-  wanted_.push_back(std::move(missing));
+  const auto bytes = static_cast<std::size_t>(pixels_per_sample());
+  const std::size_t most = std::clamp<std::size_t>(kRequestBytes / bytes, 1, kRequestSamples);
+  for (std::size_t begin = 0; begin < missing.size(); begin += most) {
+    const auto first = missing.begin() + static_cast<std::ptrdiff_t>(begin);
+    const std::size_t count = std::min(most, missing.size() - begin);
+    wanted_.emplace_back(first, first + static_cast<std::ptrdiff_t>(count));
+  }
   changed_.notify_all();
 }
 
@@ -69,7 +79,8 @@ void RemoteDataset::Work(const std::stop_token& stop) const {
     std::vector<data::SampleId> ids;
     {
       std::unique_lock lock(mutex_);
-      if (!changed_.wait(lock, stop, [this] { return !wanted_.empty(); })) return;
+      changed_.wait(lock, stop, [this] { return !wanted_.empty(); });
+      if (stop.stop_requested()) return;
       ids = std::move(wanted_.front());
       wanted_.pop_front();
     }
@@ -107,6 +118,7 @@ base::Status RemoteDataset::Keep(proto::SamplesReply& reply) const {
       continue;
     }
     order_.push_back(id);
+    ++arrived_;
     if (order_.size() * bytes > cache_bytes_ && order_.size() > 1) {
       here_.erase(order_.front());
       order_.pop_front();
@@ -118,7 +130,8 @@ base::Status RemoteDataset::Keep(proto::SamplesReply& reply) const {
 
 base::Status RemoteDataset::Decode(data::SampleId id, std::span<std::uint8_t> pixels) const {
   std::unique_lock lock(mutex_);
-  const auto deadline = std::chrono::steady_clock::now() + kWait;
+  auto deadline = std::chrono::steady_clock::now() + kWait;
+  std::int64_t arrived = arrived_;
   while (true) {
     const auto found = here_.find(id);
     if (found != here_.end()) {
@@ -127,6 +140,10 @@ base::Status RemoteDataset::Decode(data::SampleId id, std::span<std::uint8_t> pi
     }
     if (!failure_.ok()) return failure_;
     Want({id});
+    // Those that were wanted before it come before it.
+    if (std::exchange(arrived, arrived_) != arrived_) {
+      deadline = std::chrono::steady_clock::now() + kWait;
+    }
     if (changed_.wait_until(lock, deadline) == std::cv_status::timeout) {
       return base::Unavailable("sample {} did not come from the coordinator within {} s", id,
                                kWait.count());

@@ -71,6 +71,7 @@ class RemoteDataset final : public data::Dataset {
   mutable std::deque<data::SampleId> order_;  // of arrival
   mutable std::unordered_set<data::SampleId> coming_;
   mutable std::deque<std::vector<data::SampleId>> wanted_;
+  mutable std::int64_t arrived_ = 0;  // ever
   mutable base::Status failure_;
   std::jthread worker_;
 };

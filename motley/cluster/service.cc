@@ -18,6 +18,10 @@ namespace {
 constexpr int kMaxMessageBytes = 2 << 20;
 // Members ask a shard every ten seconds whether it is still there (ShardLink).
 constexpr int kPingMilliseconds = 5000;
+// A worker asks for samples of two sets, once at a time. Who does not read what it has asked for
+// keeps a thread until its deadline.
+constexpr int kMaxSamplesCalls = 4;
+constexpr auto kLongestSamples = std::chrono::minutes(5);
 
 Caller CallerOf(const grpc::ServerContext& context) {
   // A channel inside of this process has no address.
@@ -216,12 +220,24 @@ grpc::Status Service::Samples(grpc::ServerContext* context, const proto::Samples
   const auto session = handler_.Authenticate(caller);
   if (!session.ok()) return Refuse(caller, "samples", session.status());
   traffic_.Control(ByteSize(*request));
-  const base::Status status = handler_.Samples(*request, [&](const proto::SamplesReply& reply) {
-    const bool own = std::any_of(reply.ids().begin(), reply.ids().end(), data::IsPrivate);
-    own ? traffic_.PrivateData(ByteSize(reply)) : traffic_.PublicData(ByteSize(reply));
-    return writer->Write(reply);
-  });
-  return status.ok() ? grpc::Status::OK : Refuse(caller, "samples", status);
+  Session& reader = **session;
+  if (context->deadline() > std::chrono::system_clock::now() + kLongestSamples) {
+    return Refuse(caller, "samples", base::InvalidInput("a call without a deadline"));
+  }
+  base::Status status;
+  if (++reader.samples_calls > kMaxSamplesCalls) {
+    status = base::InvalidInput("more than {} calls at once", kMaxSamplesCalls);
+  } else {
+    status = handler_.Samples(*request, [&](const proto::SamplesReply& reply) {
+      const bool own = std::any_of(reply.ids().begin(), reply.ids().end(), data::IsPrivate);
+      own ? traffic_.PrivateData(ByteSize(reply)) : traffic_.PublicData(ByteSize(reply));
+      return !reader.closed() && writer->Write(reply);
+    });
+  }
+  --reader.samples_calls;
+  // That nobody listens any more is no offence.
+  if (status.ok() || status.code() == base::Code::kCancelled) return ToGrpc(status);
+  return Refuse(caller, "samples", status);
 }
 
 grpc::Status Service::Rendezvous(grpc::ServerContext* context,

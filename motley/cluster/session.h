@@ -59,6 +59,8 @@ class Session {
   std::atomic<double> rate{0.0};
   std::atomic<const char*> state{"joining"};
 
+  std::atomic<int> samples_calls{0};  // that are under way
+
   // A stream of this worker begins, unless there is one of its kind already, or it is gone.
   bool Attach(bool work, grpc::ServerContext* call);
   void Detach(bool work);

@@ -316,6 +316,41 @@ TEST_F(HostileTest, SamplesThatDoNotExistAreRefused) {
   ExpectLogged("samples");
 }
 
+TEST_F(HostileTest, WhoAsksForMoreSamplesThanItReadsKeepsFewThreads) {
+  WhileTraining([&] {
+    Stranger stranger(cluster_, Token());
+    ASSERT_TRUE(stranger.Join("hoarder").ok());
+    proto::SamplesRequest request;  // more than goes into the buffers of a connection
+    for (int i = 0; i < 60'000; ++i) request.add_ids(static_cast<std::uint64_t>(i % 600));
+    proto::SamplesReply reply;
+    {
+      grpc::ClientContext context;
+      stranger.Prepare(context, /*seconds=*/3600);
+      const auto reader = stranger.stub().Samples(&context, request);
+      EXPECT_FALSE(reader->Read(&reply));
+      EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    }
+    std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+    std::vector<std::unique_ptr<grpc::ClientReader<proto::SamplesReply>>> readers;
+    for (int i = 0; i < 5; ++i) {
+      contexts.push_back(std::make_unique<grpc::ClientContext>());
+      stranger.Prepare(*contexts.back(), /*seconds=*/60);
+      readers.push_back(stranger.stub().Samples(contexts.back().get(), request));
+      EXPECT_EQ(readers.back()->Read(&reply), i < 4) << i;
+    }
+    EXPECT_EQ(readers.back()->Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    EXPECT_FALSE(stranger.Report({Heartbeat(2)}).ok()) << "which ends its session";
+    for (int i = 0; i < 4; ++i) {
+      int messages = 1;
+      while (readers[static_cast<std::size_t>(i)]->Read(&reply)) ++messages;
+      EXPECT_LT(messages, 60'000 * 784 / (256 << 10)) << "the rest is for nobody";
+      EXPECT_FALSE(readers[static_cast<std::size_t>(i)]->Finish().ok());
+    }
+  });
+  ExpectLogged("a call without a deadline");
+  ExpectLogged("more than 4 calls at once");
+}
+
 TEST_F(HostileTest, WhoNeverGetsTheModelHoldsNobodyUp) {
   Stranger stranger(cluster_, Token());
   std::jthread mute;
