@@ -41,6 +41,7 @@ void Coordinator::Impl::Stop(const std::string& reason) {
 
 void Coordinator::Impl::Close() {
   if (server_ == nullptr) return;
+  desk_.BeginGeneration(0, {});  // no call waits for a group any more
   server_->Shutdown(0.2);
   server_ = nullptr;
 }

@@ -465,7 +465,7 @@ base::Status Coordinator::Impl::Capture(run::TrainState& state) {
 
 void Coordinator::Impl::NextGeneration(Group& group) {
   group.generation = ++generation_;
-  desk_.BeginGeneration(generation_);
+  desk_.BeginGeneration(generation_, group.members);
   for (const SessionPtr& member : group.members) {
     proto::Order order = NewOrder(group);
     order.mutable_abort();

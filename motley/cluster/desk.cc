@@ -15,7 +15,9 @@ constexpr std::size_t kMaxLost = 20;
 // A worker that was let in has this long to open its streams.
 constexpr double kConnectSeconds = 10.0;
 // Gloo's own keys and values are below 1 KB each.
-constexpr std::size_t kMaxRendezvousBytes = 64 << 10, kMaxRendezvousKeys = 1 << 16;
+constexpr std::size_t kMaxRendezvousBytes = 64 << 10, kMaxAllRendezvousBytes = 16 << 20;
+constexpr std::size_t kMaxRendezvousKeys = 1 << 16;
+constexpr int kMaxWaitKeys = kMaxWorkers;
 constexpr double kMaxRendezvousSeconds = 30.0;
 constexpr int kMaxSampleIds = 1 << 16;
 // What nobody needs to be woken for.
@@ -458,40 +460,63 @@ base::Status Desk::SendPixels(const data::Dataset& set, const proto::SamplesRequ
   return {};
 }
 
-void Desk::BeginGeneration(std::uint64_t generation) {
+void Desk::BeginGeneration(std::uint64_t generation, const std::vector<SessionPtr>& members) {
   {
     const std::lock_guard lock(rendezvous_mutex_);
     rendezvous_generation_ = generation;
+    rendezvous_members_ = {members.begin(), members.end()};
+    rendezvous_waiting_.clear();
     rendezvous_.clear();
+    rendezvous_bytes_ = 0;
   }
   rendezvous_changed_.notify_all();
 }
 
-base::Result<proto::RendezvousReply> Desk::Rendezvous(const proto::RendezvousRequest& request) {
+base::Result<proto::RendezvousReply> Desk::Rendezvous(const SessionPtr& session,
+                                                      const proto::RendezvousRequest& request) {
+  if (!options_.gloo) return base::InvalidInput("no groups are formed in this job");
   std::unique_lock lock(rendezvous_mutex_);
   const auto over = [&] { return request.generation() != rendezvous_generation_; };
   if (over()) return base::Unavailable("generation {} is over", request.generation());
-  if (!request.set_key().empty()) {
-    if (request.set_key().size() + request.set_value().size() > kMaxRendezvousBytes ||
-        rendezvous_.size() >= kMaxRendezvousKeys) {
-      return base::InvalidInput("a rendezvous of {} bytes", request.set_value().size());
-    }
-    rendezvous_[request.set_key()] = request.set_value();
-    rendezvous_changed_.notify_all();
+  if (!rendezvous_members_.contains(session)) {
+    return base::InvalidInput("{} is not in the group that is formed", session->name);
+  }
+  if (!request.set_key().empty()) MOTLEY_RETURN_IF_ERROR(SetRendezvous(request));
+  if (request.wait_keys_size() == 0) return proto::RendezvousReply();
+  if (request.wait_keys_size() > kMaxWaitKeys || !rendezvous_waiting_.insert(session).second) {
+    return base::InvalidInput("{} waits for too much at once", session->name);
   }
   const auto all_here = [&] {
     return over() || std::all_of(request.wait_keys().begin(), request.wait_keys().end(),
                                  [&](const auto& key) { return rendezvous_.contains(key); });
   };
-  const double seconds = std::clamp(request.wait_seconds(), 0.0, kMaxRendezvousSeconds);
+  // Not a number is no time, either.
+  const double seconds =
+      request.wait_seconds() > 0.0 ? std::min(request.wait_seconds(), kMaxRendezvousSeconds) : 0.0;
   proto::RendezvousReply reply;
   reply.set_found(
       rendezvous_changed_.wait_for(lock, std::chrono::duration<double>(seconds), all_here));
   if (over()) return base::Unavailable("generation {} is over", request.generation());
+  rendezvous_waiting_.erase(session);
   if (reply.found()) {
     for (const auto& key : request.wait_keys()) reply.add_values(rendezvous_[key]);
   }
   return reply;
+}
+
+base::Status Desk::SetRendezvous(const proto::RendezvousRequest& request) {
+  const std::size_t bytes = request.set_key().size() + request.set_value().size();
+  if (bytes > kMaxRendezvousBytes || rendezvous_bytes_ + bytes > kMaxAllRendezvousBytes ||
+      rendezvous_.size() >= kMaxRendezvousKeys) {
+    return base::InvalidInput("a rendezvous of {} bytes", bytes);
+  }
+  // Else a member could keep another one from being found.
+  if (!rendezvous_.emplace(request.set_key(), request.set_value()).second) {
+    return base::InvalidInput("a key of the rendezvous that is set already");
+  }
+  rendezvous_bytes_ += bytes;
+  rendezvous_changed_.notify_all();
+  return {};
 }
 
 void Desk::Show(const proto::StatusReply& progress) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -48,8 +49,9 @@ class Desk final : public Handler {
   // Ends the session of one that may not stay.
   void SendAway(const SessionPtr& session, const std::string& reason);
 
-  // From now on only rendezvous of this generation are served.
-  void BeginGeneration(std::uint64_t generation);
+  // From now on only rendezvous of this generation are served, and only to those who form its
+  // group. Who waits for an older one is woken.
+  void BeginGeneration(std::uint64_t generation, const std::vector<SessionPtr>& members);
 
   // The model and the velocity of a step that a member is asked to send here.
   struct Upload {
@@ -80,7 +82,8 @@ class Desk final : public Handler {
   void OnClosed(const SessionPtr& session, const std::string& reason) override;
   base::Status Samples(const proto::SamplesRequest& request,
                        const std::function<bool(const proto::SamplesReply&)>& send) override;
-  base::Result<proto::RendezvousReply> Rendezvous(const proto::RendezvousRequest& request) override;
+  base::Result<proto::RendezvousReply> Rendezvous(const SessionPtr& session,
+                                                  const proto::RendezvousRequest& request) override;
   base::Result<proto::StatusReply> Status(const Caller& caller) override;
   void OnRefused(const Caller& caller, const std::string& what) override;
 
@@ -94,6 +97,7 @@ class Desk final : public Handler {
                           const std::function<bool(const proto::SamplesReply&)>& send) const;
   base::Status SendPixels(const data::Dataset& set, const proto::SamplesRequest& request,
                           const std::function<bool(const proto::SamplesReply&)>& send) const;
+  base::Status SetRendezvous(const proto::RendezvousRequest& request);  // requires its mutex
   void Watch(const std::stop_token& stop);
 
   const CoordinatorOptions& options_;
@@ -116,7 +120,9 @@ class Desk final : public Handler {
   std::mutex rendezvous_mutex_;
   std::condition_variable rendezvous_changed_;
   std::uint64_t rendezvous_generation_ = 0;
+  std::set<SessionPtr> rendezvous_members_, rendezvous_waiting_;
   std::map<std::string, std::string> rendezvous_;
+  std::size_t rendezvous_bytes_ = 0;  // of keys and values
 
   mutable std::mutex upload_mutex_;
   std::optional<Upload> upload_;

@@ -246,7 +246,7 @@ grpc::Status Service::Rendezvous(grpc::ServerContext* context,
   const Caller caller = CallerOf(*context);
   const auto session = handler_.Authenticate(caller);
   if (!session.ok()) return Refuse(caller, "rendezvous", session.status());
-  auto found = handler_.Rendezvous(*request);
+  auto found = handler_.Rendezvous(*session, *request);
   if (!found.ok()) return Refuse(caller, "rendezvous", found.status());
   *reply = std::move(found).value();
   traffic_.Control(ByteSize(*request) + ByteSize(*reply));

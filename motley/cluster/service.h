@@ -43,7 +43,7 @@ class Handler {
   virtual base::Status Samples(const proto::SamplesRequest& request,
                                const std::function<bool(const proto::SamplesReply&)>& send) = 0;
   virtual base::Result<proto::RendezvousReply> Rendezvous(
-      const proto::RendezvousRequest& request) = 0;
+      const SessionPtr& session, const proto::RendezvousRequest& request) = 0;
   virtual base::Result<proto::StatusReply> Status(const Caller& caller) = 0;
   // Something was refused, for the log.
   virtual void OnRefused(const Caller& caller, const std::string& what) = 0;

@@ -345,7 +345,8 @@ base::Status ShardHost::Samples(const proto::SamplesRequest&,
   return NoCoordinator();
 }
 
-base::Result<proto::RendezvousReply> ShardHost::Rendezvous(const proto::RendezvousRequest&) {
+base::Result<proto::RendezvousReply> ShardHost::Rendezvous(const SessionPtr&,
+                                                           const proto::RendezvousRequest&) {
   return NoCoordinator();
 }
 

@@ -78,7 +78,8 @@ class ShardHost final : public Handler {
   base::Status OnReport(const SessionPtr& session, const proto::Report& report) override;
   base::Status Samples(const proto::SamplesRequest& request,
                        const std::function<bool(const proto::SamplesReply&)>& send) override;
-  base::Result<proto::RendezvousReply> Rendezvous(const proto::RendezvousRequest& request) override;
+  base::Result<proto::RendezvousReply> Rendezvous(const SessionPtr& session,
+                                                  const proto::RendezvousRequest& request) override;
   base::Result<proto::StatusReply> Status(const Caller& caller) override;
 
  private:

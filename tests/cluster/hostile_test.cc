@@ -385,6 +385,34 @@ TEST_F(HostileTest, AWorkerThatJoinsAndSaysNothingIsForgotten) {
   EXPECT_EQ(cluster_.CountTold("no sign of life"), 1);
 }
 
+// Else whoever was let in could say where the members of a group are.
+TEST(GroupTest, AWorkerThatIsNotInTheGroupHasNoPartInItsRendezvous) {
+  TestCluster cluster({.gloo = true, .min_workers = 2});
+  cluster.AddWorker({.name = "honest-1"});
+  cluster.AddWorker({.name = "honest-2"});
+  int refused = 0;
+  const auto report = cluster.Run([&](std::int64_t step) {
+    if (step != 2) return;
+    Stranger stranger(cluster, cluster.token());
+    ASSERT_TRUE(stranger.Join("stranger").ok());
+    for (std::uint64_t generation = 0; generation < 20; ++generation) {
+      grpc::ClientContext context;
+      stranger.Prepare(context);
+      proto::RendezvousRequest request;
+      request.set_generation(generation);
+      request.set_set_key("0");
+      request.set_set_value("elsewhere");
+      proto::RendezvousReply reply;
+      const grpc::Status status = stranger.stub().Rendezvous(&context, request, &reply);
+      EXPECT_FALSE(status.ok());
+      if (status.error_code() == grpc::StatusCode::INVALID_ARGUMENT) ++refused;
+    }
+  });
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_EQ(refused, 1) << "in the generation of the group; the others are over";
+  EXPECT_EQ(cluster.CountTold("stranger is not in the group"), 1);
+}
+
 class LiarTest : public testing::TestWithParam<bool> {};
 
 TEST_P(LiarTest, WhoSaysThatItIsDoneAndSendsNothingIsSentAway) {
