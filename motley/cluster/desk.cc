@@ -234,13 +234,15 @@ base::Result<proto::JoinReply> Desk::Join(const Caller& caller, const proto::Joi
 
 base::Result<SessionPtr> Desk::Authenticate(const Caller& caller) {
   const std::string credential = Metadata(caller, kCredential);
-  const std::lock_guard lock(mutex_);
-  const auto found = sessions_.find(Metadata(caller, kWorker));
-  if (found == sessions_.end() || !SameSecret(found->second->credential, credential)) {
-    OnRefused(caller, "a credential that is not valid (any more)");
-    return base::NotFound("the worker's credential is not valid (any more)");
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = sessions_.find(Metadata(caller, kWorker));
+    if (found != sessions_.end() && SameSecret(found->second->credential, credential)) {
+      return found->second;
+    }
   }
-  return found->second;
+  OnRefused(caller, "a credential that is not valid (any more)");
+  return base::NotFound("the worker's credential is not valid (any more)");
 }
 
 base::Status Desk::OnReport(const SessionPtr& session, const proto::Report& report) {
