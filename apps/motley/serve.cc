@@ -1,4 +1,5 @@
 #include <malloc.h>
+#include <sys/resource.h>
 
 #include <optional>
 #include <utility>
@@ -60,6 +61,15 @@ Result<Address> ChooseAddress(const ServeArgs& args, const std::optional<Address
   return address;
 }
 
+// Every worker has two connections, and the usual limit of 1024 is there for programs that count on
+// small numbers, as none of ours do.
+void AllowManyConnections() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  (void)::setrlimit(RLIMIT_NOFILE, &limit);  // it stays as it was: fewer may come
+}
+
 // Tells people and scripts how to join.
 Status Invite(const ServeArgs& args, ClusterFolder& folder, const Address& listen,
               ProgressView& view) {
@@ -85,6 +95,7 @@ Result<int> Serve(const ServeArgs& args, const Environment& environment) {
   // Streams come and go with their threads, and each thread would keep memory of its own: with the
   // default number of arenas the process grows with every worker that ever joined.
   ::mallopt(M_ARENA_MAX, 2);
+  AllowManyConnections();
   NoteCheckpointRequests();
   MOTLEY_ASSIGN_OR_RETURN(const std::optional<Address> given, GivenAddress(args));
   const base::RealClock clock;

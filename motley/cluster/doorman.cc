@@ -5,9 +5,11 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -22,6 +24,10 @@ namespace {
 constexpr double kSilentSeconds = 10.0;
 constexpr std::size_t kMostWaiting = 256;
 constexpr int kBacklog = 128;
+// Descriptors that strangers do not get: checkpoints, data and the coordinator's own connections
+// need some. And the most that connections get however many there are: two for each of the largest
+// number of workers, and as many for who comes anew.
+constexpr rlim_t kReserved = 128, kMostConnections = 16384;
 constexpr auto kOutOfDescriptors = std::chrono::milliseconds(50);
 
 sockaddr* Plain(sockaddr_storage& address) {
@@ -72,6 +78,15 @@ base::Result<base::Descriptor> ListenAt(const addrinfo& where, int& port) {
   port = ntohs(address.ss_family == AF_INET6 ? static_cast<sockaddr_in6*>(memory)->sin6_port
                                              : static_cast<sockaddr_in*>(memory)->sin_port);
   return listener;
+}
+
+// Whether a connection with this descriptor leaves enough for everything else. The kernel gives the
+// lowest number that is free, so the number says how many there are.
+bool LeavesEnough(int descriptor) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return true;
+  const rlim_t reserved = std::min(kReserved, limit.rlim_cur / 4);
+  return static_cast<rlim_t>(descriptor) < std::min(limit.rlim_cur - reserved, kMostConnections);
 }
 
 // The begin of a TLS client's first record, or of HTTP/2 in plain text. Fewer bytes may be there.
@@ -154,6 +169,10 @@ void Doorman::Accept(int listener) {
   if (connection.get() < 0) {
     // It stays in the queue, and would be reported again at once.
     if (errno == EMFILE || errno == ENFILE) std::this_thread::sleep_for(kOutOfDescriptors);
+    return;
+  }
+  if (!LeavesEnough(connection.get())) {
+    refuse_(PeerOf(address, size), "too many connections are open");
     return;
   }
   const int yes = 1;

@@ -14,7 +14,8 @@ namespace motley::cluster {
 
 // Listens in place of gRPC, which tells nobody of a connection that ends in its handshake. Looks at
 // the first bytes of each one: what begins like the protocol goes on to gRPC, all else is closed
-// and told with its address, and so is who says nothing for ten seconds.
+// and told with its address, and so is who says nothing for ten seconds, and whoever comes when
+// connections have taken almost all descriptors that the process may have.
 //
 // Thread safety: none; the functions that it was given are called from a thread of its own.
 class Doorman {

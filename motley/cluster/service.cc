@@ -1,5 +1,6 @@
 #include "motley/cluster/service.h"
 
+#include <grpcpp/resource_quota.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server_builder.h>
 #include <grpcpp/support/server_interceptor.h>
@@ -10,6 +11,7 @@
 #include <utility>
 
 #include "motley/data/pooled_dataset.h"
+#include "motley/run/memory.h"
 
 namespace motley::cluster {
 namespace {
@@ -18,6 +20,15 @@ namespace {
 constexpr int kMaxMessageBytes = 2 << 20;
 // Members ask a shard every ten seconds whether it is still there (ShardLink).
 constexpr int kPingMilliseconds = 5000;
+// Strangers are done with their handshake by then, and do not stay without a call; members have two
+// for as long as they are there.
+constexpr int kHandshakeMilliseconds = 10000, kIdleMilliseconds = 60000;
+// For what has been received and not been looked at yet, which strangers could fill with the begins
+// of messages: a part of a gradient for each of a few hundred workers, or a quarter of what is
+// free.
+constexpr double kLeastReceiveBytes = 512e6, kMostReceiveBytes = 16e9;
+// A thread for each call that is being answered: two streams of each worker, and some for others.
+constexpr int kMaxThreads = 2 * 4096 + 256;
 // A worker asks for samples of two sets, once at a time. Who does not read what it has asked for
 // keeps a thread until its deadline.
 constexpr int kMaxSamplesCalls = 4;
@@ -281,6 +292,13 @@ base::Result<std::unique_ptr<Server>> Server::Start(Service& service, const std:
   builder.RegisterService(&service);
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 32);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMilliseconds);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleMilliseconds);
+  grpc::ResourceQuota quota("motley");
+  quota.Resize(static_cast<std::size_t>(
+      std::clamp(run::FreeBytes("/") / 4, kLeastReceiveBytes, kMostReceiveBytes)));
+  quota.SetMaxThreads(kMaxThreads);
+  builder.SetResourceQuota(quota);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              kPingMilliseconds);
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> listeners;

@@ -1,18 +1,22 @@
 // What a stranger, or a worker gone wrong, can send to a coordinator: refused, logged with its
 // address, and the job comes out as if nobody had been there.
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <ctime>
 #include <functional>
 #include <limits>
 #include <mutex>
 #include <thread>
 
+#include "motley/base/descriptor.h"
 #include "motley/base/rng.h"
 #include "motley/cluster/job.h"
 #include "motley/cluster/parts.h"
@@ -54,6 +58,18 @@ class HostileTest : public testing::Test {
     EXPECT_GE(cluster_.CountTold(what), 1) << what;
   }
   JoinToken Token() { return cluster_.token(); }
+  // A connection over which nothing was said; a negative one: there is none.
+  base::Descriptor Connect() {
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(static_cast<std::uint16_t>(cluster_.coordinator().port()));
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    base::Descriptor connection(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const void* memory = &to;
+    const auto* address = static_cast<const sockaddr*>(memory);
+    return ::connect(connection.get(), address, sizeof(to)) == 0 ? std::move(connection)
+                                                                 : base::Descriptor();
+  }
 
   TestCluster cluster_;
 };
@@ -113,22 +129,54 @@ TEST_F(HostileTest, APlainTextClientIsRefused) {
 
 TEST_F(HostileTest, BytesThatAreNoHandshakeAreRefused) {
   WhileTraining([&] {
-    sockaddr_in to{};
-    to.sin_family = AF_INET;
-    to.sin_port = htons(static_cast<std::uint16_t>(cluster_.coordinator().port()));
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     base::Rng rng(1);
     for (int round = 0; round < 20; ++round) {
-      const int descriptor = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-      const void* memory = &to;
-      ASSERT_EQ(::connect(descriptor, static_cast<const sockaddr*>(memory), sizeof(to)), 0);
+      const base::Descriptor connection = Connect();
+      ASSERT_GE(connection.get(), 0);
       std::string bytes(1 + rng.Below(5000), '\0');
       for (char& c : bytes) c = static_cast<char>(rng.Below(256));
-      (void)!::send(descriptor, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-      ::close(descriptor);
+      (void)!::send(connection.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
     }
   });
   ExpectLogged("no TLS");
+}
+
+// The limit of descriptors, which connections of strangers must not reach.
+class DescriptorLimit {
+ public:
+  explicit DescriptorLimit(rlim_t more) {
+    EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
+    const base::Descriptor lowest(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    const rlimit limit{static_cast<rlim_t>(lowest.get()) + more, before_.rlim_max};
+    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  }
+  ~DescriptorLimit() { EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before_), 0); }
+  DescriptorLimit(const DescriptorLimit&) = delete;
+  DescriptorLimit& operator=(const DescriptorLimit&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+TEST_F(HostileTest, ManyWhoBeginAHandshakeAndSayNoMoreLeaveDescriptorsForTheJob) {
+  const DescriptorLimit limit(300);
+  std::vector<base::Descriptor> connections, files;
+  WhileTraining([&] {
+    // Both ends are of this process here: what the coordinator refuses, this end keeps.
+    for (int i = 0; i < 140; ++i) {
+      connections.push_back(Connect());
+      ASSERT_GE(connections.back().get(), 0) << i << ": " << std::strerror(errno);
+      (void)!::send(connections.back().get(), "\x16\x03\x01\x02\x00\x01", 6, MSG_NOSIGNAL);
+    }
+    for (int i = 0; i < 200 && cluster_.CountTold("too many connections") == 0; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    for (int i = 0; i < 30; ++i) {
+      files.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+      EXPECT_GE(files.back().get(), 0) << i << ": " << std::strerror(errno);
+    }
+  });
+  ExpectLogged("too many connections are open");
 }
 
 TEST_F(HostileTest, ANameThatIsTakenOrNoNameIsRefused) {
