@@ -242,6 +242,7 @@ base::Status Member::Load(const proto::Order& order) {
 }
 
 base::Status Member::Advance(const proto::Order& order) {
+  if (model_.empty()) return base::InvalidInput("an order before there is a model");
   if (model_step_ == order.step()) {
     pending_.reset();
     return {};
@@ -461,6 +462,7 @@ base::Status Member::Evaluate(const proto::Order& order) {
 }
 
 base::Status Member::Save(const proto::Order& order) {
+  if (!joined_.gloo()) return base::InvalidInput("asked for a state that is not kept here");
   MOTLEY_RETURN_IF_ERROR(Advance(order));
   const auto send = [&](proto::Array array, const std::vector<float>& floats, int count) {
     const auto copy = std::make_shared<const std::vector<float>>(floats);
