@@ -1,32 +1,44 @@
 #!/usr/bin/env bash
 # Feeds every reader of foreign bytes with libFuzzer under ASan and UBSan, SECONDS each (default
-# 60; the protocol that long for each of its kinds of message), starting from the seeds of
-# tests/fuzz. Stops at the first finding; the input that caused it is left in build/fuzz.
+# 60), starting from the seeds of tests/fuzz. What the cluster exchanges has a program for each kind
+# of message: calls, orders (member_…) and reports (coordinator_…). With --tsan only these, under
+# ThreadSanitizer. One at a time on each processor, JOBS says otherwise. Stops at the first finding;
+# the input that caused it is left in build/fuzz.
 #
-#   bench/fuzz.sh [SECONDS]
+#   bench/fuzz.sh [--tsan] [SECONDS]
 set -euo pipefail
 cd "$(dirname "$0")/.."
+preset=asan targets='*_fuzz' built=fuzzers memory=2048
+if [ "${1:-}" = --tsan ]; then
+  preset=tsan-fuzz targets='cluster*_fuzz coordinator*_fuzz member*_fuzz' memory=4096
+  built='cluster_fuzz coordinator_fuzz member_fuzz'
+  shift
+fi
 seconds=${1:-60}
 
 scripts/setup.sh --tests
-cmake --preset asan >/dev/null
-cmake --build --preset asan
+cmake --preset "$preset" >/dev/null
+# shellcheck disable=SC2086  # several words
+cmake --build --preset "$preset" --target $built
 python3 tests/fuzz/make_seeds.py build/fuzz/seeds
-count=0
-for fuzzer in build/asan/tests/fuzz/*_fuzz; do
-  name=$(basename "$fuzzer")
-  corpus=build/fuzz/corpus/$name
-  log=build/fuzz/$name.log
-  mkdir -p "$corpus" "build/fuzz/seeds/$name"
-  kinds=1
-  [ "$name" = cluster_fuzz ] && kinds=14
-  if ! "$fuzzer" -max_total_time=$((seconds * kinds)) -rss_limit_mb=2048 -timeout=10 \
-    -artifact_prefix="build/fuzz/$name-" "$corpus" "build/fuzz/seeds/$name" >"$log" 2>&1; then
-    tail -40 "$log" >&2
-    echo "$name: found something; the input is in build/fuzz" >&2
-    exit 1
+export preset seconds memory
+export TSAN_OPTIONS="ignore_noninstrumented_modules=1 halt_on_error=1 suppressions=$PWD/tests/tsan.supp"
+
+fuzz() {
+  local name=$1 out=build/fuzz/$preset
+  mkdir -p "$out/corpus/$name" "build/fuzz/seeds/$name"
+  if ! "build/$preset/tests/fuzz/$name" -max_total_time="$seconds" -rss_limit_mb="$memory" \
+    -timeout=20 -artifact_prefix="$out/$name-" "$out/corpus/$name" "build/fuzz/seeds/$name" \
+    >"$out/$name.log" 2>&1; then
+    tail -60 "$out/$name.log" >&2
+    echo "$name: found something; the input is in $out" >&2
+    return 255  # so that no other begins
   fi
-  echo "$name: $(grep -E '^Done ' "$log" | tail -1)"
-  count=$((count + 1))
-done
-echo "$count fuzz targets, $seconds s each, nothing found"
+  echo "$name: $(grep -E '^Done ' "$out/$name.log" | tail -1)"
+}
+export -f fuzz
+
+# shellcheck disable=SC2086  # the patterns are to be expanded
+names=$(cd "build/$preset/tests/fuzz" && ls -1d $targets)
+xargs -P "${JOBS:-$(nproc)}" -I{} bash -c 'fuzz {}' <<<"$names"
+echo "$(wc -w <<<"$names") fuzz targets under $preset, $seconds s each, nothing found"

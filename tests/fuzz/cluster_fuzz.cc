@@ -1,13 +1,15 @@
-// Any sequence of messages, of every type, to the handlers behind the network: those of the
-// coordinator's front desk, those with which a worker takes what a coordinator sends, and those of
-// a worker that holds a range of the model.
+// Sequences of messages to the handlers behind the network: those of the coordinator's front desk,
+// those with which a worker takes what a coordinator sends, and those of a worker that holds a
+// range of the model. Of one kind of message, as the program is called, or of all.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "motley/base/clock.h"
 #include "motley/cluster/boundary.h"
@@ -18,30 +20,14 @@
 #include "motley/cluster/remote_dataset.h"
 #include "motley/cluster/shard_host.h"
 #include "motley/cluster/worker_data.h"
-#include "motley/data/memory_dataset.h"
 #include "motley/engine/native/native_device.h"
 #include "motley/graph/graph.h"
+#include "tests/fuzz/small_world.h"
 
 namespace {
 
 using namespace motley;
 using namespace motley::cluster;
-
-graph::Graph SmallGraph() {
-  graph::GraphBuilder net("small", {1, 4, 4});
-  const auto norm = net.BatchNorm("norm", net.input());
-  const auto flat = net.Flatten("flat", norm);
-  return std::move(net).Build(net.FullyConnected("out", flat, {.out_features = 2})).value();
-}
-
-std::shared_ptr<const data::Dataset> SmallSet() {
-  data::MemoryDataset::Parts parts;
-  parts.shape = {1, 4, 4};
-  parts.classes = {"a", "b"};
-  parts.labels = {0, 1, 1};
-  parts.bytes.assign(3 * 16, 'x');
-  return std::make_shared<data::MemoryDataset>(std::move(parts));
-}
 
 // All that lives as long as the process.
 struct World {
@@ -60,6 +46,7 @@ struct World {
     token = tokens->Issue(365 * 86400, "").value();
     options.tokens = tokens.get();
     options.heartbeat_seconds = 3600;
+    options.gloo = true;  // for the rendezvous
   }
   const data::DataPair data;
   const graph::Graph graph;
@@ -94,7 +81,7 @@ class Sequence {
     request.set_protocol(kProtocol);
     request.set_name("first");
     Enter(desk_.Join(caller_, request).value());
-    desk_.BeginGeneration(1);
+    desk_.BeginGeneration(1, {session_});
     desk_.ExpectUpload({1, 1}, "first");
     model_.Begin(0, {.key = {1, 1},
                      .contributors = {{"first", 3}},
@@ -111,63 +98,88 @@ class Sequence {
     FillShard();
   }
 
-  void Send(int kind, const std::string& bytes) {
-    switch (kind % 14) {
-      case 0:
-        With<proto::JoinRequest>(bytes, [&](auto& request) {
-          auto joined = desk_.Join(caller_, request);
-          if (joined.ok()) Enter(*joined);
-        });
-        return;
-      case 1:
-        With<proto::Report>(bytes, [&](auto& report) {
-          if (!desk_.OnReport(session_, report).ok()) desk_.OnClosed(session_, "refused");
-        });
-        return;
-      case 2:
-        With<proto::Part>(bytes, [&](auto& part) { (void)desk_.OnPart(session_, part); });
-        return;
-      case 3:
-        With<proto::SamplesRequest>(bytes, [&](auto& request) {
-          (void)desk_.Samples(request, [](const proto::SamplesReply&) { return true; });
-        });
-        return;
-      case 4:
-        With<proto::RendezvousRequest>(bytes, [&](auto& request) {
-          request.set_wait_seconds(0.0);  // the fuzzer has no time
-          (void)desk_.Rendezvous(request);
-        });
-        return;
-      case 5:
-        (void)desk_.Status(caller_);
-        return;
-      case 6:
-        With<proto::Part>(bytes, [&](auto& part) { (void)incoming_.Take(part); });
-        return;
-      case 7:
-        With<proto::JoinReply>(bytes, [&](auto& reply) { TakeJob(reply.job()); });
-        return;
-      case 8:
-        With<proto::SamplesReply>(bytes, [&](auto& reply) { TakeSamples(reply); });
-        return;
-      case 9:
-        With<proto::Part>(bytes, [&](auto& part) { (void)boundary_.Take(part); });
-        return;
-      case 10:
-        With<proto::Order>(bytes, [&](auto& order) { TakeOrder(order.train()); });
-        return;
-      case 11:
-        With<proto::Part>(bytes, [&](auto& part) { (void)shard_.Take(part); });
-        return;
-      case 12:
-        With<proto::Order>(bytes, [&](auto& order) { TakeShardOrder(order); });
-        return;
-      default:
-        With<proto::Part>(bytes, [&](auto& part) { (void)shard_.OnPart(guest_, part); });
-    }
+  struct Kind {
+    const char* name;
+    void (Sequence::*take)(const std::string& bytes);
+  };
+  static const std::vector<Kind>& Kinds() {
+    static const std::vector<Kind> kinds = {{"join", &Sequence::TakeJoin},
+                                            {"report", &Sequence::TakeReport},
+                                            {"part", &Sequence::TakePart},
+                                            {"samples_request", &Sequence::TakeSamplesRequest},
+                                            {"rendezvous", &Sequence::TakeRendezvous},
+                                            {"status", &Sequence::TakeStatus},
+                                            {"model", &Sequence::TakeModel},
+                                            {"join_reply", &Sequence::TakeJoinReply},
+                                            {"samples_reply", &Sequence::TakeSamplesReply},
+                                            {"activations", &Sequence::TakeActivations},
+                                            {"train", &Sequence::TakeTrain},
+                                            {"shard_state", &Sequence::TakeShardState},
+                                            {"shard_order", &Sequence::TakeShardOrder},
+                                            {"shard_part", &Sequence::TakeShardPart}};
+    return kinds;
+  }
+
+  void Send(std::size_t kind, const std::string& bytes) {
+    (this->*Kinds()[kind % Kinds().size()].take)(bytes);
   }
 
  private:
+  void TakeJoin(const std::string& bytes) {
+    With<proto::JoinRequest>(bytes, [&](auto& request) {
+      auto joined = desk_.Join(caller_, request);
+      if (joined.ok()) Enter(*joined);
+    });
+  }
+  void TakeReport(const std::string& bytes) {
+    With<proto::Report>(bytes, [&](auto& report) {
+      // Else almost all would be refused as repeated.
+      if (report.sequence() == 0) report.set_sequence(session_->last_sequence + 1);
+      if (!desk_.OnReport(session_, report).ok()) desk_.OnClosed(session_, "refused");
+    });
+  }
+  void TakePart(const std::string& bytes) {
+    With<proto::Part>(bytes, [&](auto& part) { (void)desk_.OnPart(session_, part); });
+  }
+  void TakeSamplesRequest(const std::string& bytes) {
+    With<proto::SamplesRequest>(bytes, [&](auto& request) {
+      (void)desk_.Samples(request, [](const proto::SamplesReply&) { return true; });
+    });
+  }
+  void TakeRendezvous(const std::string& bytes) {
+    With<proto::RendezvousRequest>(bytes, [&](auto& request) {
+      if (request.wait_seconds() > 0.0) request.set_wait_seconds(0.0);  // the fuzzer has no time
+      (void)desk_.Rendezvous(session_, request);
+    });
+  }
+  void TakeStatus(const std::string& bytes) {
+    With<proto::StatusRequest>(bytes, [&](auto&) { (void)desk_.Status(caller_); });
+  }
+  void TakeModel(const std::string& bytes) {
+    With<proto::Part>(bytes, [&](auto& part) { (void)incoming_.Take(part); });
+  }
+  void TakeJoinReply(const std::string& bytes) {
+    With<proto::JoinReply>(bytes, [&](auto& reply) { TakeJob(reply.job()); });
+  }
+  void TakeSamplesReply(const std::string& bytes) {
+    With<proto::SamplesReply>(bytes, [&](auto& reply) { TakeSamples(reply); });
+  }
+  void TakeActivations(const std::string& bytes) {
+    With<proto::Part>(bytes, [&](auto& part) { (void)boundary_.Take(part); });
+  }
+  void TakeTrain(const std::string& bytes) {
+    With<proto::Order>(bytes, [&](auto& order) { TakeOrder(order.train()); });
+  }
+  void TakeShardState(const std::string& bytes) {
+    With<proto::Part>(bytes, [&](auto& part) { (void)shard_.Take(part); });
+  }
+  void TakeShardOrder(const std::string& bytes) {
+    With<proto::Order>(bytes, [&](auto& order) { ObeyAsHost(order); });
+  }
+  void TakeShardPart(const std::string& bytes) {
+    With<proto::Part>(bytes, [&](auto& part) { (void)shard_.OnPart(guest_, part); });
+  }
+
   static std::size_t size(std::int64_t n) { return static_cast<std::size_t>(n); }
 
   template <typename Message, typename Use>
@@ -220,17 +232,17 @@ class Sequence {
     proto::Host::Guest& guest = *order.mutable_host()->add_guests();
     guest.set_name("first");
     guest.set_key("key");
-    TakeShardOrder(order);
+    ObeyAsHost(order);
     proto::ShardStep::Begin& begin = *order.mutable_shard()->mutable_begin();
     begin.set_samples(3);
     begin.set_alone(true);
     begin.add_contributors()->set_name("first");
     begin.mutable_contributors(0)->set_samples(3);
-    TakeShardOrder(order);
+    ObeyAsHost(order);
     if (guest_ == nullptr) std::abort();
   }
 
-  void TakeShardOrder(const proto::Order& order) {
+  void ObeyAsHost(const proto::Order& order) {
     const StepKey key{order.generation(), order.step()};
     if (order.has_shard()) (void)shard_.Obey(key, order.shard());
     if (!order.has_host() || !shard_.Serve(key, order.host()).ok()) return;
@@ -277,16 +289,26 @@ class Sequence {
 
 }  // namespace
 
-// Messages one after the other: a byte for the type, two for the length.
+// The kind that the program is called after; none: all.
+static std::optional<std::size_t> only;  // set before the first input
+
+extern "C" int LLVMFuzzerInitialize(int*, char*** arguments) {
+  const std::string name = KindOf((*arguments)[0], "cluster");
+  const auto& kinds = Sequence::Kinds();
+  for (std::size_t i = 0; i < kinds.size(); ++i) {
+    if (kinds[i].name == name) only = i;
+  }
+  if (!only && !name.empty()) std::abort();
+  return 0;
+}
+
+// Messages one after the other: a byte for the kind, two for the length.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static World world;
   Sequence sequence(world);
-  while (size >= 3) {
-    const int kind = data[0];
-    const std::size_t length = std::min<std::size_t>(data[1] | data[2] << 8, size - 3);
-    sequence.Send(kind, std::string(data + 3, data + 3 + length));
-    data += 3 + length;
-    size -= 3 + length;
+  Elements elements(data, size);
+  while (const auto element = elements.Next()) {
+    sequence.Send(only.value_or(element->kind), element->bytes);
   }
   return 0;
 }

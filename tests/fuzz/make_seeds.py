@@ -83,7 +83,55 @@ def shard_steps():
         yield struct.pack("<BH", kind, len(body)) + body
 
 
+def element(mode, body):
+    return struct.pack("<BH", mode, len(body)) + body
+
+
+# What comes in an order and in a report, by the number of its field.
+ORDERS = {
+    "load": (4, b""),
+    "train": (5, message((1, message((1, message((2, 0), (3, 3))))), (3, 3))),
+    "evaluate": (6, message((2, 3))),
+    "save": (7, b""),
+    "form": (8, message((2, b"worker"))),
+    "abort": (9, b""),
+    "stop": (10, message((1, b"done"))),
+    "host": (11, message((1, 1), (2, 1), (3, message((1, b"worker"), (2, b"key"))))),
+    "shards": (13, message((1, message((1, 1), (2, b"worker"), (3, b"127.0.0.1:1"),
+                                       (5, b"key"))))),
+    "shard": (14, message((2, message((1, message((1, b"worker"), (2, 3))), (2, 3))))),
+}
+REPORTS = {
+    "heartbeat": (2, b"\x09" + struct.pack("<d", 0.5)),
+    "ready": (3, message((2, 1), (6, 3), (8, 1))),
+    "done": (4, message((4, 1), (5, 2), (8, 1))),
+    "leave": (5, b""),
+    "failed": (6, message((2, b"smoke"), (3, 1), (4, b"member"))),
+    "complaint": (7, message((1, b"member"), (2, b"peer"), (3, b"nonsense"))),
+}
+
+
+def cluster_seeds():
+    """Each kind of order and of report, in each kind of job, after a few steps that go well."""
+    for target, kinds in (("member", ORDERS), ("coordinator", REPORTS)):
+        for kind, (number, body) in kinds.items():
+            for job in range(4):
+                well = element(0, b"") * (8 if target == "coordinator" else 0)
+                yield (f"{target}_{kind}_fuzz", f"job{job}",
+                       bytes([job]) + well + element(0, body) + element(1, body))
+                yield (f"{target}_fuzz", f"{kind}{job}",
+                       bytes([job]) + well + element(0, message((number, body))))
+    for kind, (number, body) in REPORTS.items():
+        report = element(1, message((number, body)))
+        yield "cluster_report_fuzz", kind, report
+        yield "cluster_fuzz", kind, report
+    part = message((3, 1), (5, bytes(16)), (6, 2))
+    for job in range(4):
+        yield "coordinator_part_fuzz", f"job{job}", bytes([job]) + element(0, part) * 8
+
+
 def seeds():
+    yield from cluster_seeds()
     yield "idx_fuzz", "plain", idx_pair(idx(2, 5, 3), idx(2))
     yield "idx_fuzz", "colour", idx_pair(idx(2, 3, 2, 2), idx(2))
     yield "idx_fuzz", "gzip", idx_pair(gzip.compress(idx(2, 5, 3), mtime=0),
