@@ -4,10 +4,8 @@
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/store.h>
 #include <gloo/transport/tcp/device.h>
-#include <netdb.h>
 #include <pthread.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -24,6 +22,8 @@
 #include <utility>
 
 #include "motley/base/check.h"
+#include "motley/base/descriptor.h"
+#include "motley/cluster/resolve.h"
 
 namespace motley::cluster {
 namespace {
@@ -124,37 +124,33 @@ void AllReduce(const std::shared_ptr<gloo::Context>& context, std::uint32_t tag,
   gloo::allreduce(options);
 }
 
-bool CanListenAt(const addrinfo& candidate) {
-  const int fd = socket(candidate.ai_family, candidate.ai_socktype, candidate.ai_protocol);
-  if (fd == -1) return false;
-  const bool bound = bind(fd, candidate.ai_addr, candidate.ai_addrlen) == 0;
-  close(fd);
-  return bound;
+bool CanListenAt(const Endpoint& place) {
+  const base::Descriptor socket(::socket(place.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  return socket.get() >= 0 && ::bind(socket.get(), place.get(), place.size) == 0;
 }
 
-// Gloo reads an uninitialized pointer when a name does not resolve, and leaks when it is not one of
-// this machine; so both are found out here.
-base::Status CheckAddress(const std::string& address) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* candidates = nullptr;
-  const int error = getaddrinfo(address.c_str(), nullptr, &hints, &candidates);
-  if (error != 0) {
-    return base::InvalidInput("the address \"{}\" is unknown: {}", address, gai_strerror(error));
+// One of this machine, as a number. Gloo reads an uninitialized pointer when a name does not
+// resolve, and leaks when it is not one of this machine; so both are found out here. And it would
+// look a name up once more, for as long as the resolver likes.
+base::Result<std::string> NumericAddress(const std::string& address, Time deadline) {
+  const auto found = Resolve(address, "", SecondsUntil(deadline));
+  if (!found.ok()) {
+    return base::InvalidInput("the address \"{}\" is unknown: {}", address,
+                              found.status().message());
   }
-  const addrinfo* candidate = candidates;
-  while (candidate != nullptr && !CanListenAt(*candidate)) candidate = candidate->ai_next;
-  freeaddrinfo(candidates);
-  if (candidate != nullptr) return {};
+  for (const Endpoint& place : *found) {
+    if (CanListenAt(place)) return place.Number();
+  }
   return base::InvalidInput("\"{}\" is not an address of this machine", address)
       .WithFix("give an address of this machine that the other members can reach");
 }
 
-base::Result<std::shared_ptr<gloo::transport::Device>> OpenDevice(const std::string& address) {
-  MOTLEY_RETURN_IF_ERROR(CheckAddress(address));
+base::Result<std::shared_ptr<gloo::transport::Device>> OpenDevice(const std::string& address,
+                                                                  Time deadline) {
+  MOTLEY_ASSIGN_OR_RETURN(const std::string number, NumericAddress(address, deadline));
   try {
     gloo::transport::tcp::attr attributes;
-    attributes.hostname = address;
+    attributes.hostname = number;
     return gloo::transport::tcp::CreateDevice(attributes);
   } catch (const std::exception& error) {
     return base::InvalidInput("cannot listen at \"{}\": {}", address, error.what());
@@ -204,7 +200,7 @@ struct Group {
 // Ends with a sum over all members, which fails when a stranger took the place of one: Gloo
 // believes whoever connects first.
 base::Result<std::shared_ptr<Group>> Connect(const GlooOptions& options, Time deadline) {
-  MOTLEY_ASSIGN_OR_RETURN(auto device, OpenDevice(options.address));
+  MOTLEY_ASSIGN_OR_RETURN(auto device, OpenDevice(options.address, deadline));
   try {
     GlooStore store(options.store, deadline);
     const auto context = std::make_shared<gloo::rendezvous::Context>(options.rank, options.size);

@@ -1,15 +1,14 @@
 #include "motley/cluster/link.h"
 
-#include <arpa/inet.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
-#include <netdb.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <utility>
 
+#include "motley/base/descriptor.h"
+#include "motley/cluster/resolve.h"
 #include "motley/cluster/service.h"
 
 namespace motley::cluster {
@@ -233,27 +232,17 @@ base::Result<std::string> AddressTowards(const std::string& coordinator) {
   const std::string port = coordinator.substr(colon + 1);
   std::string host = coordinator.substr(0, colon);
   if (host.size() > 2 && host.front() == '[') host = host.substr(1, host.size() - 2);  // IPv6
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_DGRAM;
-  addrinfo* found = nullptr;
-  if (::getaddrinfo(host.c_str(), port.c_str(), &hints, &found) != 0) {
-    return base::Unavailable("'{}' is no host that can be found", host);
-  }
+  MOTLEY_ASSIGN_OR_RETURN(const std::vector<Endpoint> found, Resolve(host, port, kCallSeconds));
   // Connecting a datagram socket sends nothing, and tells which way packets would go.
   std::string address;
-  const int descriptor = ::socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  sockaddr_storage own{};
-  socklen_t size = sizeof(own);
-  void* const own_memory = &own;
-  auto* const own_address = static_cast<sockaddr*>(own_memory);
-  char text[NI_MAXHOST];
-  if (descriptor >= 0 && ::connect(descriptor, found->ai_addr, found->ai_addrlen) == 0 &&
-      ::getsockname(descriptor, own_address, &size) == 0 &&
-      ::getnameinfo(own_address, size, text, sizeof(text), nullptr, 0, NI_NUMERICHOST) == 0) {
-    address = text;
+  const base::Descriptor descriptor(
+      ::socket(found[0].address.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  Endpoint own{.size = sizeof(sockaddr_storage)};
+  void* const own_memory = &own.address;
+  if (descriptor.get() >= 0 && ::connect(descriptor.get(), found[0].get(), found[0].size) == 0 &&
+      ::getsockname(descriptor.get(), static_cast<sockaddr*>(own_memory), &own.size) == 0) {
+    address = own.Number();
   }
-  if (descriptor >= 0) ::close(descriptor);
-  ::freeaddrinfo(found);
   if (address.empty()) return base::Unavailable("there is no way from here to {}", coordinator);
   return address;
 }

@@ -1,4 +1,3 @@
-#include <netdb.h>
 #include <openssl/bio.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
@@ -13,12 +12,10 @@
 #include <charconv>
 #include <chrono>
 #include <cstring>
-#include <future>
 #include <memory>
-#include <system_error>
-#include <thread>
 
 #include "motley/base/clock.h"
+#include "motley/cluster/resolve.h"
 #include "motley/cluster/security.h"
 
 namespace motley::cluster {
@@ -54,33 +51,6 @@ base::Result<HostPort> Split(const std::string& address) {
       .WithFix("give HOST:PORT, for example node7:7400, 10.0.0.7:7400 or [fe80::7]:7400");
 }
 
-struct Endpoint {
-  sockaddr_storage address{};
-  socklen_t size = 0;
-};
-using Endpoints = base::Result<std::vector<Endpoint>>;
-
-// May wait as long as the resolver likes, unless `flags` has AI_NUMERICHOST.
-Endpoints LookUp(const HostPort& peer, int flags) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = flags | AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  const int error = ::getaddrinfo(peer.host.c_str(), peer.port.c_str(), &hints, &found);
-  if (error != 0) {
-    return base::Unavailable("cannot find the host '{}': {}", peer.host, ::gai_strerror(error))
-        .WithFix(std::string(kCheckServer));
-  }
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, ::freeaddrinfo);
-  std::vector<Endpoint> endpoints;
-  for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
-    Endpoint endpoint{.size = std::min<socklen_t>(at->ai_addrlen, sizeof(sockaddr_storage))};
-    std::memcpy(&endpoint.address, at->ai_addr, endpoint.size);
-    endpoints.push_back(endpoint);
-  }
-  return endpoints;
-}
-
 // A TCP connection whose every wait ends at one deadline.
 class Connection {
  public:
@@ -100,7 +70,6 @@ class Connection {
     const double left = end_ - clock_.Now();
     return left > 0 ? std::min(left, kLongestWaitSeconds) : 0.0;
   }
-  Endpoints Resolve(const HostPort& peer) const;
   base::Status Connect(const Endpoint& endpoint, double seconds);
   base::Status Wait(short events, double seconds) const;
   base::Status NoAnswer() const {
@@ -122,22 +91,6 @@ class Connection {
   int fd_ = -1;
 };
 
-Endpoints Connection::Resolve(const HostPort& peer) const {
-  if (auto numeric = LookUp(peer, AI_NUMERICHOST); numeric.ok()) return numeric;
-  // getaddrinfo knows no deadline: when ours has passed, its thread is left to end by itself.
-  std::packaged_task<Endpoints()> task([peer] { return LookUp(peer, 0); });
-  std::future<Endpoints> answer = task.get_future();
-  try {
-    std::thread(std::move(task)).detach();
-  } catch (const std::system_error& error) {
-    return base::Internal("cannot start a thread: {}", error.what());
-  }
-  if (answer.wait_for(std::chrono::duration<double>(Remaining())) != std::future_status::ready) {
-    return NoAnswer().In(fmt::format("cannot find the host '{}'", peer.host));
-  }
-  return answer.get();
-}
-
 base::Status Connection::Wait(short events, double seconds) const {
   const double end = clock_.Now() + seconds;
   while (true) {
@@ -154,8 +107,7 @@ base::Status Connection::Connect(const Endpoint& endpoint, double seconds) {
   Close();
   fd_ = ::socket(endpoint.address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd_ < 0) return Error("cannot open a socket", errno);
-  const auto* address = reinterpret_cast<const sockaddr*>(&endpoint.address);
-  if (::connect(fd_, address, endpoint.size) == 0) return {};
+  if (::connect(fd_, endpoint.get(), endpoint.size) == 0) return {};
   if (errno != EINPROGRESS && errno != EINTR) return Error("cannot connect", errno);
   MOTLEY_RETURN_IF_ERROR(Wait(POLLOUT, seconds));
   int error = 0;
@@ -166,7 +118,9 @@ base::Status Connection::Connect(const Endpoint& endpoint, double seconds) {
 
 base::Status Connection::Open() {
   MOTLEY_ASSIGN_OR_RETURN(const HostPort peer, Split(address_));
-  MOTLEY_ASSIGN_OR_RETURN(const std::vector<Endpoint> endpoints, Resolve(peer));
+  const auto found = Resolve(peer.host, peer.port, Remaining());
+  if (!found.ok()) return base::Status(found.status()).WithFix(std::string(kCheckServer));
+  const std::vector<Endpoint>& endpoints = *found;
   base::Status status = NoAnswer();
   for (std::size_t i = 0; i < endpoints.size(); ++i) {
     // One address that swallows everything leaves time for the others.

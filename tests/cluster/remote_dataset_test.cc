@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "motley/cluster/link.h"
+#include "motley/cluster/resolve.h"
 
 namespace motley::cluster {
 namespace {
@@ -103,6 +104,23 @@ TEST(RemoteDatasetTest, EndsWithoutFetchingWhatNobodyWantsAnyMore) {
     go_on.set_value();
   }
   EXPECT_EQ(calls, 2);
+}
+
+TEST(ResolveTest, FindsNumbersAndNamesAndGivesUpAtTheDeadline) {
+  for (const char* host : {"127.0.0.1", "localhost"}) {
+    const auto found = Resolve(host, "80", 5.0);
+    ASSERT_TRUE(found.ok()) << found.status().message();
+    const std::string number = found->front().Number();
+    EXPECT_TRUE(number == "127.0.0.1" || number == "::1") << number;
+  }
+  for (const char* host : {"name.invalid", "not a host name"}) {
+    const auto found = Resolve(host, "80", 5.0);
+    EXPECT_EQ(found.status().code(), base::Code::kUnavailable) << host;
+    EXPECT_NE(found.status().message().find(host), std::string::npos) << found.status().message();
+  }
+  // A number is no work for the resolver, and a name gets no more time than there is.
+  EXPECT_TRUE(Resolve("::1", "", 0.0).ok());
+  EXPECT_EQ(Resolve("name.invalid", "80", 0.0).status().code(), base::Code::kUnavailable);
 }
 
 // A coordinator that lets calls wait until they are cancelled.
