@@ -89,7 +89,10 @@ bool LeavesEnough(int descriptor) {
   return static_cast<rlim_t>(descriptor) < std::min(limit.rlim_cur - reserved, kMostConnections);
 }
 
-// The begin of a TLS client's first record, or of HTTP/2 in plain text. Fewer bytes may be there.
+// How many bytes tell a TLS client's first record, or HTTP/2 in plain text, from all else.
+int BytesThatTell(bool tls) { return tls ? 6 : 14; }
+
+// Whether these are the first of them.
 bool BeginsWell(std::string_view bytes, bool tls) {
   if (!tls) return std::string_view("PRI * HTTP/2.0").starts_with(bytes.substr(0, 14));
   return bytes[0] == '\x16' && (bytes.size() < 2 || bytes[1] == '\x03') &&
@@ -177,6 +180,9 @@ void Doorman::Accept(int listener) {
   }
   const int yes = 1;
   ::setsockopt(connection.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
+  // So that it is not readable before there is enough to judge by, or it is closed.
+  const int enough = BytesThatTell(tls_);
+  ::setsockopt(connection.get(), SOL_SOCKET, SO_RCVLOWAT, &enough, sizeof(enough));
   if (waiting_.size() >= kMostWaiting) {
     refuse_(waiting_.front().peer, "nothing was said, and others are waiting");
     waiting_.erase(waiting_.begin());
@@ -186,20 +192,24 @@ void Doorman::Accept(int listener) {
 }
 
 bool Doorman::Judge(Waiting& waiting, bool readable, double now) {
-  if (!readable) {
-    if (now < waiting.deadline) return false;
-    refuse_(waiting.peer, fmt::format("nothing was said for {:.0f} s", kSilentSeconds));
-    return true;
-  }
+  if (!readable && now < waiting.deadline) return false;
   std::array<char, 16> bytes{};
-  const ssize_t count = ::recv(waiting.connection.get(), bytes.data(), bytes.size(), MSG_PEEK);
-  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-  if (count <= 0) return true;  // gone without a word, as who only looks whether somebody listens
-  if (BeginsWell({bytes.data(), static_cast<std::size_t>(count)}, tls_)) {
-    admit_(std::move(waiting.connection));
-  } else {
+  const int socket = waiting.connection.get();
+  const ssize_t count = ::recv(socket, bytes.data(), bytes.size(), MSG_PEEK);
+  if (readable && count < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+  if (readable && count <= 0) return true;  // gone without a word, as who only looks for a listener
+  const std::string_view said(bytes.data(), static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
+  if (said.empty()) {
+    refuse_(waiting.peer, fmt::format("nothing was said for {:.0f} s", kSilentSeconds));
+  } else if (!BeginsWell(said, tls_)) {
     refuse_(waiting.peer, tls_ ? "no TLS: plain text, or something else"
                                : "neither TLS nor a call in plain text");
+  } else if (std::ssize(said) < BytesThatTell(tls_)) {
+    refuse_(waiting.peer, fmt::format("broke off after {} bytes", said.size()));
+  } else {
+    const int any = 1;
+    ::setsockopt(socket, SOL_SOCKET, SO_RCVLOWAT, &any, sizeof(any));
+    admit_(std::move(waiting.connection));
   }
   return true;
 }

@@ -16,8 +16,9 @@
 namespace motley::cluster {
 namespace {
 
-// A part of 1 MB and its header; reports are far smaller.
-constexpr int kMaxMessageBytes = 2 << 20;
+// A part of 1 MB and its header; reports are far smaller. gRPC ends a call with a message beyond
+// its own limit and tells nobody, so that one is higher: what comes between is refused here.
+constexpr int kMaxMessageBytes = 2 << 20, kMaxReadBytes = 4 << 20;
 // Members ask a shard every ten seconds whether it is still there (ShardLink).
 constexpr int kPingMilliseconds = 5000;
 // Strangers are done with their handshake by then, and do not stay without a call; members have two
@@ -105,6 +106,12 @@ class UnreadableCalls final : public grpc::experimental::ServerInterceptorFactor
   Service& service_;
 };
 
+base::Status CheckSize(const google::protobuf::MessageLite& message) {
+  const std::int64_t bytes = ByteSize(message);
+  return bytes <= kMaxMessageBytes ? base::Status()
+                                   : base::InvalidInput("a message of {} bytes", bytes);
+}
+
 // How a stream ended whose last message was well: members cancel theirs, and a connection that is
 // lost cancels them as well, which may show a moment later.
 base::Status EndOf(const grpc::ServerContext& context, const Session& session) {
@@ -129,6 +136,7 @@ grpc::Status Service::Refuse(const Caller& caller, const std::string& call,
 grpc::Status Service::Join(grpc::ServerContext* context, const proto::JoinRequest* request,
                            proto::JoinReply* reply) {
   const Caller caller = CallerOf(*context);
+  if (auto size = CheckSize(*request); !size.ok()) return Refuse(caller, "join", size);
   auto joined = handler_.Join(caller, *request);
   if (!joined.ok()) return Refuse(caller, "join", joined.status());
   *reply = std::move(joined).value();
@@ -174,7 +182,8 @@ grpc::Status Service::Work(grpc::ServerContext* context,
   base::Status status;
   while (status.ok() && stream->Read(&report)) {
     traffic_.Control(ByteSize(report));
-    status = handler_.OnReport(session, report);
+    status = CheckSize(report);
+    if (status.ok()) status = handler_.OnReport(session, report);
   }
   if (status.ok()) status = EndOf(*context, *session);
   session->Close(status.ok() ? "connection lost" : status.message());
@@ -217,7 +226,8 @@ grpc::Status Service::Exchange(grpc::ServerContext* context,
   base::Status status;
   while (status.ok() && stream->Read(&part)) {
     Count(part);
-    status = handler_.OnPart(session, part);
+    status = CheckSize(part);
+    if (status.ok()) status = handler_.OnPart(session, part);
   }
   if (status.ok()) status = EndOf(*context, *session);
   session->Close(status.ok() ? "connection lost" : status.message());
@@ -230,6 +240,7 @@ grpc::Status Service::Samples(grpc::ServerContext* context, const proto::Samples
   const Caller caller = CallerOf(*context);
   const auto session = handler_.Authenticate(caller);
   if (!session.ok()) return Refuse(caller, "samples", session.status());
+  if (auto size = CheckSize(*request); !size.ok()) return Refuse(caller, "samples", size);
   traffic_.Control(ByteSize(*request));
   Session& reader = **session;
   if (context->deadline() > std::chrono::system_clock::now() + kLongestSamples) {
@@ -257,6 +268,7 @@ grpc::Status Service::Rendezvous(grpc::ServerContext* context,
   const Caller caller = CallerOf(*context);
   const auto session = handler_.Authenticate(caller);
   if (!session.ok()) return Refuse(caller, "rendezvous", session.status());
+  if (auto size = CheckSize(*request); !size.ok()) return Refuse(caller, "rendezvous", size);
   auto found = handler_.Rendezvous(*session, *request);
   if (!found.ok()) return Refuse(caller, "rendezvous", found.status());
   *reply = std::move(found).value();
@@ -290,7 +302,7 @@ base::Result<std::unique_ptr<Server>> Server::Start(Service& service, const std:
     acceptor = builder.experimental().AddExternalConnectionAcceptor(From::FROM_FD, credentials);
   }
   builder.RegisterService(&service);
-  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  builder.SetMaxReceiveMessageSize(kMaxReadBytes);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 32);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMilliseconds);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleMilliseconds);

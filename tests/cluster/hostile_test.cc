@@ -319,11 +319,44 @@ TEST_F(HostileTest, AnOversizedMessageIsRefused) {
     Stranger stranger(cluster_, Token());
     EXPECT_EQ(stranger.Join("x", kProtocol, std::string(8 << 20, 'h')).error_code(),
               grpc::StatusCode::RESOURCE_EXHAUSTED);
+    EXPECT_EQ(stranger.Join("x", kProtocol, std::string(3 << 20, 'h')).error_code(),
+              grpc::StatusCode::INVALID_ARGUMENT);
     ASSERT_TRUE(stranger.Join("big").ok());
     proto::Part part;
     part.set_floats(std::string(8 << 20, '\0'));
     EXPECT_FALSE(stranger.SendPart(part).ok());
+    Stranger other(cluster_, Token());
+    ASSERT_TRUE(other.Join("large").ok());
+    part.set_floats(std::string(3 << 20, '\0'));
+    EXPECT_FALSE(other.SendPart(part).ok());
+    Stranger talker(cluster_, Token());
+    ASSERT_TRUE(talker.Join("talker").ok());
+    proto::Report report = Heartbeat(1);
+    report.mutable_failed()->set_message(std::string(3 << 20, 'x'));
+    EXPECT_FALSE(talker.Report({report}).ok());
   });
+  ExpectLogged("join: a message of 31457");
+  ExpectLogged("large: a message of 31457");
+  ExpectLogged("talker: a message of 31457");
+}
+
+TEST_F(HostileTest, WhoSaysNothingOrTooLittleIsRefused) {
+  std::vector<base::Descriptor> silent;
+  WhileTraining([&] {
+    for (int i = 0; i < 3; ++i) {
+      silent.push_back(Connect());
+      ASSERT_GE(silent.back().get(), 0);
+    }
+    (void)!::send(silent[1].get(), "\x16\x03\x01", 3, MSG_NOSIGNAL);
+    (void)!::send(silent[2].get(), "\x16", 1, MSG_NOSIGNAL);
+    ::shutdown(silent[2].get(), SHUT_WR);
+    for (int i = 0; i < 300 && cluster_.CountTold("broke off after 3") == 0; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+  });
+  ExpectLogged("nothing was said for 10 s");
+  ExpectLogged("broke off after 3 bytes");
+  ExpectLogged("broke off after 1 bytes");
 }
 
 TEST_F(HostileTest, BytesThatAreNoMessageAreRefused) {
