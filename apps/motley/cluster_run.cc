@@ -238,7 +238,11 @@ Result<int> ClusterRun::Run() {
   const base::RealClock clock;
   const Job& job = plan.resolved.job;
   // Everything that can be wrong is looked at before the run directory is made.
-  if (options.listen.empty()) MOTLEY_RETURN_IF_ERROR(RefuseShards(plan.resolved));
+  if (options.listen.empty()) {
+    MOTLEY_RETURN_IF_ERROR(RefuseShards(plan.resolved));
+  } else {
+    MOTLEY_RETURN_IF_ERROR(cluster::CheckTravels(MakeJob(plan)));
+  }
   MOTLEY_ASSIGN_OR_RETURN(const run::TrainOptions train, MakeOptions(plan));
   std::vector<cluster::WorkerOptions> workers;
   if (options.listen.empty() || !job.devices.empty()) {

@@ -67,6 +67,19 @@ optim::SgdOptions SgdOf(const proto::Sgd& message) {
           .nesterov = message.nesterov()};
 }
 
+base::Status CheckTravels(const proto::Job& job) {
+  constexpr std::size_t kRest = 1 << 20;  // of the reply around it
+  const std::size_t bytes = job.ByteSizeLong();
+  if (bytes + kRest <= static_cast<std::size_t>(kMaxMessageToWorker)) return {};
+  return base::InvalidInput(
+             "the job has {:.0f} MB with its network, and workers take {:.0f} MB at most",
+             static_cast<double>(bytes) / 1e6,
+             (kMaxMessageToWorker - static_cast<double>(kRest)) / 1e6)
+      .WithFix(
+          "name a network of the zoo, whose weights do not travel with the job, or use "
+          "`motley train` on this machine");
+}
+
 base::Result<graph::Graph> BuildGraph(const proto::Job& job) {
   if (job.batch() < 1 || job.batch() > kMaxBatch || job.bn_batch() < 0 ||
       job.bn_batch() > job.batch()) {

@@ -16,6 +16,8 @@ namespace motley::cluster {
 inline constexpr std::uint32_t kProtocol = 4;
 // More than anybody needs.
 inline constexpr int kMaxShards = 64;
+// Of one message that a worker takes.
+inline constexpr int kMaxMessageToWorker = 64 << 20;
 
 // What a coordinator knows of its job beyond data and graph.
 struct JobSource {
@@ -32,6 +34,10 @@ struct JobSource {
 };
 
 proto::Job MakeJob(const JobSource& source, const graph::Graph& graph, const data::DataPair& data);
+
+// Refuses a job that is too large for the one message in which it goes to a worker of another
+// machine.
+base::Status CheckTravels(const proto::Job& job);
 
 // The network, on a worker. Refuses one that is not what the coordinator has.
 base::Result<graph::Graph> BuildGraph(const proto::Job& job);

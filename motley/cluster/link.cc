@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "motley/base/descriptor.h"
+#include "motley/cluster/job.h"
 #include "motley/cluster/resolve.h"
 #include "motley/cluster/service.h"
 
@@ -16,8 +17,6 @@ namespace {
 
 constexpr double kCallSeconds = 10.0;
 constexpr double kSamplesSeconds = 60.0;
-// A message of samples holds at least one, however large.
-constexpr int kMaxMessageBytes = 64 << 20;
 
 void SetDeadline(grpc::ClientContext& context, double seconds) {
   context.set_deadline(std::chrono::system_clock::now() +
@@ -33,6 +32,13 @@ base::Status FromGrpc(const grpc::Status& status) {
       return base::InvalidInput("the coordinator refuses: {}", status.error_message());
     case grpc::StatusCode::UNIMPLEMENTED:
       return base::InvalidInput("this is no coordinator of motley, or of another version");
+    case grpc::StatusCode::RESOURCE_EXHAUSTED:
+      // It has other reasons, too, which pass.
+      if (status.error_message().find("larger than max") != std::string::npos) {
+        return base::InvalidInput("a message of the coordinator is too large: {}",
+                                  status.error_message());
+      }
+      [[fallthrough]];
     default:
       return base::Unavailable("the coordinator cannot be reached: {}", status.error_message());
   }
@@ -56,7 +62,7 @@ std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address,
                                            const std::string& certificate,
                                            std::chrono::milliseconds keepalive) {
   grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  arguments.SetMaxReceiveMessageSize(kMaxMessageToWorker);
   // Its own connection, not one that it shares with another channel to the same server.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);

@@ -332,6 +332,12 @@ base::Result<std::unique_ptr<Server>> Server::Start(Service& service, const std:
   return server;
 }
 
+std::shared_ptr<grpc::Channel> Server::InProcessChannel() {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(-1);  // of our own: a job with a large network, among others
+  return grpc_->InProcessChannel(arguments);
+}
+
 void Server::Shutdown(double seconds) {
   doorman_ = nullptr;
   grpc_->Shutdown(std::chrono::system_clock::now() +

@@ -104,7 +104,7 @@ class Server {
   void Shutdown(double seconds);
 
   int port() const { return doorman_ == nullptr ? 0 : doorman_->port(); }
-  std::shared_ptr<grpc::Channel> InProcessChannel() { return grpc_->InProcessChannel({}); }
+  std::shared_ptr<grpc::Channel> InProcessChannel();
 
  private:
   Server() = default;

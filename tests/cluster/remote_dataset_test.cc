@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "motley/cluster/job.h"
 #include "motley/cluster/link.h"
 #include "motley/cluster/resolve.h"
 
@@ -134,6 +135,11 @@ class Endless final : public proto::Cluster::Service {
                           proto::RendezvousReply*) override {
     return Wait(*context);
   }
+  grpc::Status Join(grpc::ServerContext*, const proto::JoinRequest*,
+                    proto::JoinReply* reply) override {
+    reply->mutable_job()->set_onnx(std::string(5 << 20, 'x'));
+    return grpc::Status::OK;
+  }
   std::atomic<int> waiting{0}, cancelled{0};
 
  private:
@@ -168,6 +174,28 @@ TEST(LinkTest, WhoHangsWaitsForNoAnswer) {
   EXPECT_EQ(link->Samples({}, take).code(), base::Code::kUnavailable) << "nor later";
   server->Shutdown();
   EXPECT_EQ(service.cancelled, service.waiting);
+}
+
+TEST(LinkTest, AJobThatIsTooLargeIsNoCoordinatorThatCannotBeReached) {
+  Endless service;
+  grpc::ServerBuilder builder;
+  builder.RegisterService(&service);
+  const auto server = builder.BuildAndStart();
+  WorkerOptions options;
+  options.channel = server->InProcessChannel({});  // with gRPC's usual limit of 4 MB
+  const auto joined = Link::Connect(options).value()->Join({});
+  EXPECT_EQ(joined.status().code(), base::Code::kInvalidInput) << joined.status().message();
+  EXPECT_NE(joined.status().message().find("too large"), std::string::npos);
+}
+
+TEST(JobTest, ANetworkThatDoesNotFitIntoAMessageIsRefusedBeforeAnybodyJoins) {
+  proto::Job job;
+  job.set_onnx(std::string(40 << 20, 'x'));
+  EXPECT_TRUE(CheckTravels(job).ok());
+  job.set_onnx(std::string(64 << 20, 'x'));
+  const base::Status refused = CheckTravels(job);
+  EXPECT_EQ(refused.code(), base::Code::kInvalidInput);
+  EXPECT_NE(refused.message().find("67 MB"), std::string::npos) << refused.message();
 }
 
 }  // namespace
