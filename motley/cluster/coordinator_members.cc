@@ -383,6 +383,7 @@ base::Status Coordinator::Impl::FetchState() {
     SendAway(member, "it was to hand over the model, and does not");
     NextGeneration(group);
   }
+  Drain();  // so that the log tells why they are gone
   return base::Unavailable("all workers that had the model of step {} are gone", step_);
 }
 
