@@ -30,8 +30,8 @@ base::Status IncomingModel::Take(const proto::Part& part) {
     return base::InvalidInput("a velocity at {}", part.offset());
   }
   const StepKey key{part.generation(), part.step()};
-  if (key < key_) return {};
-  if (key > key_) {
+  if (key_ && key < *key_) return {};
+  if (key_ != key) {
     key_ = key;
     const int wanted = parts_.count() + (with_velocity_ ? parts_.parameter_parts() : 0);
     seen_.assign(static_cast<std::size_t>(wanted), false);

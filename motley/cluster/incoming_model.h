@@ -2,6 +2,7 @@
 #define MOTLEY_CLUSTER_INCOMING_MODEL_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "motley/base/status.h"
@@ -38,7 +39,7 @@ class IncomingModel {
   const Parts& parts_;
   const bool with_velocity_;
   const proto::Array array_;
-  StepKey key_;
+  std::optional<StepKey> key_;  // none: nothing has come
   std::vector<float> model_, velocity_;
   std::vector<bool> seen_;    // by part; the velocity's after the model's
   std::int64_t missing_ = 0;  // parts
